@@ -75,13 +75,14 @@ def normal_address(address: str) -> tuple[int, str]:
 
     A zone (``fe80::1%lo``) is cut off. Raises :class:`ValueError` when it is no address.
     """
+    # inet_pton raises ValueError itself for a NUL and UnicodeEncodeError (one of its kinds) for a lone surrogate.
     try:
         return socket.AF_INET, socket.inet_ntop(socket.AF_INET, socket.inet_pton(socket.AF_INET, address))
-    except OSError:
+    except (OSError, ValueError):
         pass
     try:
         packed = socket.inet_pton(socket.AF_INET6, address.partition("%")[0])
-    except OSError:
+    except (OSError, ValueError):
         raise ValueError(f"{address!r} is neither an IPv4 nor an IPv6 address") from None
     if packed[:12] == b"\0" * 10 + b"\xff\xff":
         return socket.AF_INET, socket.inet_ntop(socket.AF_INET, packed[12:])
