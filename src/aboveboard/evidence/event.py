@@ -122,10 +122,10 @@ def parse_event(line: bytes) -> Event:
     """Parses one line, with or without newline. Never raises: what is no event becomes one of type ``invalid``."""
     try:
         text = line.decode("utf-8", "surrogateescape")
-        data, _ = _decode(text)
+        data, end = _decode(text)
     except (ValueError, RecursionError):
         return Event(INVALID, {"detail": "not JSON"})
-    if type(data) is not dict:
+    if type(data) is not dict or text[end:].strip():
         return Event(INVALID, {"detail": "not a JSON object"})
     get = data.get
     kind = get("e")

@@ -58,11 +58,12 @@ class EventStream:
             event = parse_event(line)
             sealed = unseal(line)
             if self._bad is None:
-                if sealed is None or sealed[1] != chain_hash(self._head, sealed[0]) or event.data.get("i") != self._events:
-                    self._break()
-                else:
+                in_order = event.data.get("i") == self._events
+                if in_order and sealed is not None and sealed[1] == chain_hash(self._head, sealed[0]):
                     self._head = sealed[1]
                     self._events += 1
+                else:
+                    self._break()
             self._complete = event.type == "end" and self._bad is None
             yield event
 
@@ -181,17 +182,17 @@ class Evidence:
             # The log names transcripts with or without their folder.
             name = name.removeprefix(f"{PAYLOADS}/")
         if self.folder is None or not name or "/" in name or "\0" in name or name in (".", ".."):
-            raise EvidenceError(f"evidence has no {part}/{ascii(name)}")
+            raise EvidenceError(f"evidence has no {part}/{name!a}")
         try:
             # A log is untrusted: it must not name a link or a pipe into the reader's own files.
             descriptor = os.open(os.path.join(self.folder, part, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError as error:
-            raise EvidenceError(f"evidence has no {part}/{ascii(name)}: {error.strerror}") from error
+            raise EvidenceError(f"evidence has no {part}/{name!a}: {error.strerror}") from error
         with open(descriptor, "rb") as file:
             import stat
 
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise EvidenceError(f"evidence {part}/{ascii(name)} is not a regular file")
+                raise EvidenceError(f"evidence {part}/{name!a} is not a regular file")
             return file.read(limit)
 
 

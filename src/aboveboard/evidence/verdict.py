@@ -1,4 +1,4 @@
-"""What a record means: effects, the assurance of the observation, and the verdict (``docs/reference/json-output.md``)."""
+"""What a record means: effects, the assurance of the observation, the verdict (``docs/reference/json-output.md``)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Effect(NamedTuple):
         The witnesses these events came from.
     canaries
         ``id/encoding`` of planted values found in it.
-    count
+    times
         How many equal effects are merged into this one.
     detail
         More for the reader: a method, an argument list, what changed.
@@ -67,7 +67,7 @@ class Effect(NamedTuple):
     events: tuple[int, ...] = ()
     witnesses: tuple[str, ...] = ()
     canaries: tuple[str, ...] = ()
-    count: int = 1
+    times: int = 1
     detail: str = ""
 
     def to_dict(self) -> dict[str, object]:
