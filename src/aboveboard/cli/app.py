@@ -6,12 +6,14 @@ import argparse
 import importlib
 import os
 import sys
-from typing import TYPE_CHECKING, NoReturn
 
 from aboveboard.errors import AboveboardError, EnvironmentProblem, printable
 
+TYPE_CHECKING = False  # as in aboveboard/__init__.py
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from types import ModuleType
+    from typing import NoReturn
 
 #: Command → what it is for. Its module is ``aboveboard.cli.<command>``.
 COMMANDS = {
@@ -126,7 +128,7 @@ def _top(words: list[str]) -> int:
     )
 
 
-def _module(name: str):  # type: ignore[no-untyped-def]  # a module by name; its two functions are documented above
+def _module(name: str) -> ModuleType:
     return importlib.import_module(f"aboveboard.cli.{name}")
 
 
