@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Makes .venv from a lock with hashes: ``python3 scripts/bootstrap.py GROUP…``; the Makefile calls it.
 
 Needs nothing but Python 3.11 and a package index. uv is used when it is there and works. Debian splits ensurepip off into

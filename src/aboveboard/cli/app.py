@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import NoReturn
 
+    from _typeshed import SupportsWrite
+
 #: Command → what it is for. Its module is ``aboveboard.cli.<command>``.
 COMMANDS = {
     "vet": "run packages, skills, scripts or projects in a world and judge what they did",
@@ -33,7 +35,6 @@ exit codes:
   130  interrupted
 """
 
-INDETERMINATE = 3
 INTERRUPTED = 128 + 2  # as a shell reports a death by SIGINT
 BROKEN_PIPE = 128 + 13  # as a shell reports a death by SIGPIPE
 
@@ -48,6 +49,11 @@ class Parser(argparse.ArgumentParser):
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
+
+    def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
+        # argparse's own swallows every OSError, so that --help to a full disk would look like a success.
+        if message:
+            (file or sys.stderr).write(message)
 
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
