@@ -1,7 +1,7 @@
 """Run a piece of a test in a child that has its own user and network namespace, as an ordinary user or as root.
 
-The body runs in a forked child; what it returns comes back pickled, what it raises comes back as a failed assertion with its
-traceback. The child is killed after ``seconds``: a hanging sink is a failed test, not a hanging suite.
+The body runs in a forked child; what it returns comes back pickled, what it raises comes back as a failed assertion
+with its traceback. The child is killed after ``seconds``: a hanging sink is a failed test, not a hanging suite.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ import pickle
 import select
 import signal
 import traceback
-from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 T = TypeVar("T")
 
@@ -25,7 +27,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def enter_namespaces() -> None:
-    """New user namespace with the caller mapped to 1000 (as the product maps it), new network namespace, all capabilities."""
+    """New user namespace with the caller mapped to 1000 (as the product maps it), new network namespace, all
+    capabilities."""
     uid, gid = os.getuid(), os.getgid()
     if _libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNET) != 0:
         raise OSError(ctypes.get_errno(), "unshare(CLONE_NEWUSER | CLONE_NEWNET)")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ssl
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from aboveboard.world.certificates import CertificateAuthority
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def _handshake(client: ssl.SSLContext, server: ssl.SSLContext, name: str) -> str:

@@ -25,7 +25,8 @@ IPV6_FREEBIND = 78  # <linux/in6.h>: a route is enough for IPv4, IPv6 also wants
 
 
 def _exchange(family: int, address: str) -> tuple[str, str]:
-    """Connect to ``address`` and return (what the server thinks its own address is, what the client thinks its own is)."""
+    """Connect to ``address`` and return (what the server thinks its own address is, what the client thinks its own
+    is)."""
     with socket.socket(family, socket.SOCK_STREAM) as server, socket.socket(family, socket.SOCK_STREAM) as client:
         if family == socket.AF_INET6:
             server.setsockopt(socket.IPPROTO_IPV6, IPV6_FREEBIND, 1)
@@ -41,7 +42,9 @@ def _exchange(family: int, address: str) -> tuple[str, str]:
 def test_every_ipv4_address_is_local_and_the_source_is_the_lan_address() -> None:
     def body() -> tuple[Loopback, list[tuple[str, str]]]:
         loopback = raise_loopback()
-        return loopback, [_exchange(socket.AF_INET, address) for address in ("203.0.113.9", "198.51.100.7", "127.0.0.1")]
+        return loopback, [
+            _exchange(socket.AF_INET, address) for address in ("203.0.113.9", "198.51.100.7", "127.0.0.1")
+        ]
 
     loopback, seen = in_namespace(body)
     assert LAN_ADDRESS in loopback.addresses
@@ -108,7 +111,8 @@ def test_without_the_capability_the_failing_step_and_the_next_step_are_named() -
         return "no error"
 
     message = in_namespace(body)
-    assert "loopback device up" in message and "not permitted" in message and "CAP_NET_ADMIN" in message
+    for part in ("loopback device up", "not permitted", "CAP_NET_ADMIN"):
+        assert part in message
 
 
 @pytest.mark.parametrize(
@@ -146,7 +150,6 @@ def test_normal_form_is_stable(address: object) -> None:
 def test_anything_else_is_a_value_error(text: str) -> None:
     try:
         family, normal = normal_address(text)
-    except ValueError as error:
-        assert "neither" in str(error)
-    else:
-        assert socket.inet_pton(family, normal)
+    except ValueError:
+        return
+    assert socket.inet_pton(family, normal)

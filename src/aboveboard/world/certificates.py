@@ -1,9 +1,10 @@
 """A throw-away certificate authority, so that what a candidate sends over HTTPS can be read.
 
-Each world has its own authority; its certificate is planted in the world's trust bundle, its key never leaves the supervisor's
-memory and dies with the world. It protects nothing: the only party that ever trusts it is the code under observation. That is why
-the arithmetic may be plain Python (not constant-time), and why a few milliseconds of it are preferred to the import of a
-cryptography library; see ``docs/explanation/decisions/0003-certificates-without-library.md``.
+Each world has its own authority; its certificate is planted in the world's trust bundle, its key never leaves the
+supervisor's memory and dies with the world. It protects nothing: the only party that ever trusts it is the code under
+observation. That is why the arithmetic may be plain Python (not constant-time), and why a few milliseconds of it are
+preferred to the import of a cryptography library; see
+``docs/explanation/decisions/0003-certificates-without-library.md``.
 
 Formats: RFC 5280 (X.509), RFC 5480 and RFC 5915 (elliptic-curve keys), FIPS 186-5 (ECDSA, curve P-256).
 """
@@ -69,8 +70,8 @@ def _multiply_base(scalar: int) -> tuple[int, int]:
 
 
 def _random_scalar() -> int:
-    # 64 bits more than the order make the bias of the remainder negligible; the `secrets` module would do the same at the price
-    # of importing `random` at every start of a world.
+    # 64 bits more than the order make the bias of the remainder negligible; the `secrets` module would do the same at
+    # the price of importing `random` at every start of a world.
     return 1 + int.from_bytes(os.urandom(40), "big") % (_N - 1)
 
 
@@ -161,7 +162,8 @@ class _Key:
 
 
 class CertificateAuthority:
-    """An authority that signs one server certificate per name. All leaves share one key; nothing depends on its secrecy."""
+    """An authority that signs one server certificate per name. All leaves share one key; nothing depends on its
+    secrecy."""
 
     def __init__(self) -> None:
         self._key = _Key()
@@ -181,10 +183,11 @@ class CertificateAuthority:
         return self._pem
 
     def leaf(self, *names: str) -> bytes:
-        """A server certificate for DNS names and IP addresses, followed by its key, in PEM, as ``load_cert_chain`` wants it.
+        """A server certificate for DNS names and IP addresses, followed by its key, in PEM, as ``load_cert_chain``
+        wants it.
 
-        Names that do not fit in a certificate (not ASCII, over 253 characters) are left out; with none left the certificate is for
-        ``invalid``. An IPv6 address may be written in any form.
+        Names that do not fit in a certificate (not ASCII, over 253 characters) are left out; with none left the
+        certificate is for ``invalid``. An IPv6 address may be written in any form.
         """
         if self._leaf_key is None:
             self._leaf_key = _Key()
