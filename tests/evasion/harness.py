@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+from aboveboard.oracles.process import judge
+
 from aboveboard.contract import Contract
 from aboveboard.evidence import Evidence
 from aboveboard.evidence.verdict import Verdict
-from aboveboard.oracles.process import judge
 from aboveboard.world import Limits, Mount, World
 
 from .matrix import CARRIERS, Case, Row
@@ -30,8 +31,20 @@ SMALL = Limits(wall_seconds=30.0, processes=96, memory_bytes=512 << 20, disk_byt
 
 _STATIC = ("-static", "-O1", "-pthread")
 _BARE_32 = (
-    "-m32 -nostdlib -static -ffreestanding -fno-pic -fno-pie -no-pie -fno-stack-protector -fcf-protection=none -O1".split()
+    *("-m32", "-nostdlib", "-static", "-ffreestanding", "-O1"),
+    *("-fno-pic", "-fno-pie", "-no-pie", "-fno-stack-protector", "-fcf-protection=none"),
 )
+    "-m32",
+    "-nostdlib",
+    "-static",
+    "-ffreestanding",
+    "-fno-pic",
+    "-fno-pie",
+    "-no-pie",
+    "-fno-stack-protector",
+    "-fcf-protection=none",
+    "-O1",
+]
 
 
 @cache
@@ -98,7 +111,9 @@ def contract(row: Row | None = None, *, grace: float = 0.1) -> Contract:
     """The contract of the matrix, `read input/**, write output/**`, with a row's additions."""
     lines = ["[contract]"]
     lines.append(f"read = {_toml(['input/**', *(['package/**'] if row is not None and row.twin else [])])}")
-    lines.append(f"write = {_toml(['output/**', *(['package/__pycache__/**'] if row is not None and row.twin else [])])}")
+    lines.append(
+        f"write = {_toml(['output/**', *(['package/__pycache__/**'] if row is not None and row.twin else [])])}"
+    )
     if row is not None:
         lines += [f"{key} = {_toml(getattr(row, key))}" for key in ("network", "programs", "metadata")]
         grace = row.wait or grace
@@ -173,7 +188,9 @@ def complaint(row: Row, outcome: Outcome, kinds: Sequence[int] | None = None) ->
     told = f"verdict {verdict.verdict}, reasons {[(r.code, r.detail) for r in verdict.reasons]}, effects {shown}"
     if row.twin:
         return "" if verdict.verdict == "clean" else f"benign twin is not clean: {told}"
-    wanted = {"forbidden": {"forbidden"}, "noted": {"noted", "allowed"}}.get(row.found, {"forbidden", "noted", "allowed"})
+    wanted = {"forbidden": {"forbidden"}, "noted": {"noted", "allowed"}}.get(
+        row.found, {"forbidden", "noted", "allowed"}
+    )
     matching = [
         effect
         for effect in verdict.effects

@@ -5,10 +5,13 @@ from __future__ import annotations
 import fnmatch
 import re
 import tomllib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 HERE = Path(__file__).resolve().parent
 CARRIERS = HERE / "carriers"
@@ -28,7 +31,12 @@ ALL_CARRIERS = (
     Carrier("plain", "Python", "plain.py", r"^@effect\ndef (\w+)\("),
     Carrier("raw", "ctypes", "raw.py", r"^@effect\ndef (\w+)\("),
     Carrier("tool", "static C", "tool.c", r"^EFFECT\((\w+)\)"),
-    Carrier("sh", "shell", "tool.sh", r"^((?:read|env|write|persist|tamper|delete|meta|exec|life|net|escape|twin)_\w+)\(\) \{"),
+    Carrier(
+        "sh",
+        "shell",
+        "tool.sh",
+        r"^((?:read|env|write|persist|tamper|delete|meta|exec|life|net|escape|twin)_\w+)\(\) \{",
+    ),
     Carrier("node", "Node", "tool.js", r"^  (\w+_\w+): \("),
     Carrier("i386", "i386", "tool32.c", r"^EFFECT\((\w+)\)"),
 )

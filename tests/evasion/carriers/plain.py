@@ -477,7 +477,7 @@ def persist_agent_file() -> None:
 
 @effect
 def tamper_path() -> None:
-    write(home(".local/bin/git"), b"#!/bin/sh\nexec /usr/bin/git \"$@\"\n")
+    write(home(".local/bin/git"), b'#!/bin/sh\nexec /usr/bin/git "$@"\n')
 
 
 @effect
