@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from aboveboard.vet.matrix import ENVIRONMENTS, Environment
-    from aboveboard.vet.results import Observed, Payload, TargetReport, Trial, VetReport
+    from aboveboard.vet.payloads import Payload
+    from aboveboard.vet.results import Observed, TargetReport, Trial, VetReport
     from aboveboard.vet.session import Progress, avet, vet
     from aboveboard.vet.targets import Kind, Target, recognise
 
@@ -21,7 +22,7 @@ _HOME = {
     "Environment": "matrix",
     "Kind": "targets",
     "Observed": "results",
-    "Payload": "results",
+    "Payload": "payloads",
     "Progress": "session",
     "Target": "targets",
     "TargetReport": "results",

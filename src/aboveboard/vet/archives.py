@@ -28,7 +28,8 @@ MAX_METADATA_BYTES = 4 << 20
 MAX_DIRECTORY_BYTES = 32 << 20
 """Bound on a zip's central directory: zipfile reads it whole, at about 100 bytes an entry."""
 MAX_UNPACKED_BYTES = 1 << 30
-"""Bound on the bytes of a tar stream that are decompressed in search of the metadata, and on the sizes a zip declares."""
+"""Bound on the bytes of a tar stream that are decompressed in search of the metadata, and on the sizes a zip
+declares."""
 MAX_ENTRIES = 100_000
 
 _MALFORMED = (

@@ -116,12 +116,17 @@ def _plain_float(text: str) -> float | str:
     return value if value not in (float("inf"), float("-inf")) else text
 
 
-_BLOCK = frozenset(
-    "address article aside blockquote body br caption col colgroup dd details div dl dt fieldset figcaption figure footer "
-    "form h1 h2 h3 h4 h5 h6 head header hr html legend li link main meta nav ol option p section summary table tbody td "
-    "tfoot th thead title tr ul".split()
-)
-_VOID = frozenset("area base br col embed hr img input link meta source track wbr".split())
+# fmt: off
+_BLOCK = frozenset((
+    "address", "article", "aside", "blockquote", "body", "br", "caption", "col", "colgroup", "dd", "details", "div",
+    "dl", "dt", "fieldset", "figcaption", "figure", "footer", "form", "h1", "h2", "h3", "h4", "h5", "h6", "head",
+    "header", "hr", "html", "legend", "li", "link", "main", "meta", "nav", "ol", "option", "p", "section", "summary",
+    "table", "tbody", "td", "tfoot", "th", "thead", "title", "tr", "ul",
+))
+_VOID = frozenset((
+    "area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr",
+))
+# fmt: on
 _VERBATIM = frozenset({"pre", "textarea"})
 
 

@@ -1,8 +1,9 @@
 """Bring requirements to this machine without running any of their code.
 
-pip downloads wheels (``--only-binary :all: --no-deps``), one level of dependencies at a time: a wheel's metadata is data,
-so no build hook runs. What exists only as an sdist is taken as a file, straight from the index (PEP 503, PEP 691), and is
-built later inside a world. Direct references (``name @ git+https://…``) are refused: pip would clone and build them here.
+pip downloads wheels (``--only-binary :all: --no-deps``), one level of dependencies at a time: a wheel's metadata is
+data, so no build hook runs. What exists only as an sdist is taken as a file, straight from the index (PEP 503, PEP
+691), and is built later inside a world. Direct references (``name @ git+https://…``) are refused: pip would clone
+and build them here.
 
 Every file is kept under its sha256 in ``$XDG_CACHE_HOME/aboveboard``; a pinned requirement that was fetched once works
 offline.
@@ -28,7 +29,7 @@ from aboveboard.vet import archives
 from aboveboard.vet.targets import digest_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from packaging.requirements import Requirement
 
@@ -72,8 +73,8 @@ def collect(
 
     ``pins`` maps a normalised name to the sha256 its file must have. With ``offline`` only the cache is used.
 
-    Raises TargetError when a requirement cannot be met or a digest differs, EnvironmentProblem when the index or the cache
-    cannot be used.
+    Raises TargetError when a requirement cannot be met or a digest differs, EnvironmentProblem when the index or the
+    cache cannot be used.
     """
     roots = [parsed for parsed in map(_parse, requirements) if parsed.marker is None or parsed.marker.evaluate()]
     if not roots:
@@ -130,9 +131,9 @@ def _resolve(roots: Sequence[Requirement]) -> tuple[Package, ...]:
             return tuple(chosen[name][0] for name in sorted(wanted))
         for package in _download(list(missing.values())):
             chosen[package.name] = (package, metadata_of(package))
-        for name in missing:
+        for name, need in missing.items():
             if name not in chosen:
-                raise TargetError(f"pip delivered no file for {missing[name]}", advice="Check the name and version.")
+                raise TargetError(f"pip delivered no file for {need}", advice="Check the name and version.")
     raise TargetError(
         f"the requirements of {', '.join(map(str, roots))} contradict each other",
         advice="Pin the versions that you install, or give a wheel.",
@@ -314,7 +315,7 @@ def _make_cache() -> None:
 
 
 @contextlib.contextmanager
-def _cache_errors() -> Iterable[None]:  # type: ignore[misc]
+def _cache_errors() -> Iterator[None]:
     try:
         yield
     except OSError as problem:

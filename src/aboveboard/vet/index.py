@@ -1,7 +1,7 @@
 """Fetch an sdist as a file from a package index, without pip.
 
-``pip download --no-binary`` runs a project's build back end to learn its metadata; that must not happen outside a world.
-The simple API (PEP 503 in HTML, PEP 691 in JSON) is all that is needed. Which indexes: pip's own configuration.
+``pip download --no-binary`` runs a project's build back end to learn its metadata; that must not happen outside a
+world. The simple API (PEP 503 in HTML, PEP 691 in JSON) is all that is needed. Which indexes: pip's own configuration.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import os
 import subprocess
 from dataclasses import dataclass
 from html.parser import HTMLParser
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urldefrag, urljoin, urlsplit, urlunsplit
 
@@ -22,8 +21,10 @@ from aboveboard.errors import EnvironmentProblem, TargetError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from packaging.requirements import Requirement
+    from packaging.version import Version
 
 DEFAULT_INDEX = "https://pypi.org/simple"
 MAX_PAGE_BYTES = 32 << 20
@@ -124,7 +125,6 @@ def choose(links: Sequence[Link], need: Requirement) -> Link | None:
 
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
     from packaging.utils import InvalidSdistFilename, canonicalize_name, parse_sdist_filename
-    from packaging.version import Version
 
     exact = any(spec.operator in ("==", "===") for spec in need.specifier)
     found: dict[Version, Link] = {}
@@ -202,12 +202,12 @@ def _open(url: str) -> Any:
         raise OSError(f"an index of scheme {parts.scheme!r} is not supported")
     if parts.scheme == "file" and os.path.isdir(unquote(parts.path)):
         url = url.rstrip("/") + "/index.html"
-    request = Request(redact(url), headers={"Accept": _ACCEPT})  # noqa: S310
+    request = Request(redact(url), headers={"Accept": _ACCEPT})
     if parts.username:
         secret = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()
         request.add_header("Authorization", f"Basic {base64.b64encode(secret).decode()}")
     try:
-        return urlopen(request, timeout=TIMEOUT_SECONDS)  # noqa: S310
+        return urlopen(request, timeout=TIMEOUT_SECONDS)
     except HTTPError as problem:
         if problem.code == 404:
             raise FileNotFoundError(url) from None

@@ -1,6 +1,7 @@
 """Environments in which a target is run, to meet behaviour that waits for one (a table of facts).
 
-Malicious packages have gated on CI variables, dates and locales (process_oracle study, sections 5 G 64 and 6.3 kind 26).
+Malicious packages have gated on CI variables, dates and locales (process_oracle study, sections 5 G 64 and 6.3 kind
+26).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """From a target to the commands that detonate it: which phases it has, what each runs, what the world shows.
 
-Pure: everything that reads the host or the index has happened in :mod:`aboveboard.vet.prepare`. The install phase runs in a
-world of its own. Its contract must let it write the environment it installs into; in the next world that environment is
-part of what must stay as it is, so a package that patches its neighbours when called is seen.
+Pure: everything that reads the host or the index has happened in :mod:`aboveboard.vet.prepare`. The install phase
+runs in a world of its own. Its contract must let it write the environment it installs into; in the next world that
+environment is part of what must stay as it is, so a package that patches its neighbours when called is seen.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ class Plan:
 def plan(prepared: Prepared, calling: Calling, inputs: Sequence[str], environment: Environment, *, python: str) -> Plan:
     """The commands for one target.
 
-    ``inputs`` are names in :data:`INPUT`, ``python`` is the interpreter inside. Raises UsageError when the calling does not
-    fit the target.
+    ``inputs`` are names in :data:`INPUT`, ``python`` is the interpreter inside. Raises UsageError when the calling
+    does not fit the target.
     """
     kind = prepared.target.kind
     interpreter = f"{ENVIRONMENT}/bin/python" if prepared.installs else python

@@ -124,7 +124,8 @@ def _source(
     packages = fetch.collect([*needs, *requires], offline=offline, pins=pins)
     return Prepared(
         target,
-        # pip reads name and version from the file name, so it must not be changed; the parsers above accept plain ones only.
+        # pip reads name and version from the file name, so it must not be changed; the parsers above accept plain
+        # ones only.
         inside=target.path.name if target.kind is not Kind.PROJECT else safe_name(target.path.name),
         sha256=sha256,
         name=metadata.name,

@@ -60,9 +60,9 @@ def release(
 ) -> Released:
     """Copy declared outputs from ``taken`` (the workspace as taken from the world) to ``folder``, all or nothing.
 
-    ``declared`` says whether the contract declares an absolute inside path; ``judged`` maps absolute inside paths to the
-    sha256 in the evidence. Links, devices, FIFOs, set-id bits and undeclared files never leave. The folder appears in one
-    rename.
+    ``declared`` says whether the contract declares an absolute inside path; ``judged`` maps absolute inside paths to
+    the sha256 in the evidence. Links, devices, FIFOs, set-id bits and undeclared files never leave. The folder
+    appears in one rename.
 
     Raises EnvironmentProblem when it cannot be written, UsageError when it is not empty.
     """

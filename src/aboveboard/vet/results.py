@@ -21,11 +21,11 @@ from aboveboard.evidence.verdict import (
     Verdict,
 )
 from aboveboard.vet.compare import Output, Sameness, consensus, only_here, sameness
+from aboveboard.vet.payloads import Payload, payload_of
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
 
-    from aboveboard.evidence.event import Event
     from aboveboard.evidence.store import Evidence
     from aboveboard.vet.prepare import Prepared
     from aboveboard.vet.release import Released
@@ -36,26 +36,6 @@ EXIT_CODES = {CLEAN: 0, FORBIDDEN: 1, INDETERMINATE: 3}
 _SEVERITY = (CLEAN, INDETERMINATE, FORBIDDEN)
 _STATUSES = (COMPLETE, PARTIAL, ABSENT)
 _TIERS = ("R", "U", "N", "P")
-
-
-class Payload(NamedTuple):
-    """What the sink received in one flow."""
-
-    protocol: str
-    destination: str
-    """``name:port`` when the sink gave out the address for a name, else ``address:port``."""
-    bytes: int
-    sha256: str
-    summary: str
-    """Request line, DNS question or TLS server name; empty for other bytes."""
-    head: str
-    """At most the first 256 bytes as text, undecodable bytes as surrogates: escape before showing."""
-    canaries: tuple[str, ...]
-    file: str
-    """Transcript in the evidence folder's ``payloads/``."""
-
-    def to_dict(self) -> dict[str, object]:
-        return {**self._asdict(), "canaries": list(self.canaries)}
 
 
 class Observed(NamedTuple):
@@ -238,8 +218,8 @@ class VetReport:
         return EXIT_CODES[self.verdict]
 
     def to_dict(self) -> dict[str, object]:
-        """The stable JSON object of ``docs/reference/json-output.md``: verdict, reasons, effects and assurance at the top,
-        the same per target below ``targets``."""
+        """The stable JSON object of ``docs/reference/json-output.md``: verdict, reasons, effects and assurance at
+        the top, the same per target below ``targets``."""
         return {
             "format": FORMAT,
             "verdict": self.verdict,
@@ -256,6 +236,12 @@ class VetReport:
             "targets": [target.to_dict() for target in self.targets],
             "seconds": round(self.seconds, 3),
         }
+
+
+def times(effect: Effect) -> int:
+    """How many equal effects were merged into this one."""
+    # mypy takes the field for tuple.count, which it shadows on purpose: the name is part of the JSON form.
+    return int(effect._asdict()["count"])
 
 
 def worst(verdicts: Iterable[str]) -> str:
@@ -282,7 +268,8 @@ def weakest(assurances: Sequence[Assurance]) -> Assurance:
 
 
 def unite(trials: Sequence[Trial]) -> tuple[Observed, ...]:
-    """Effects of every environment, one row for the same effect, forbidden first, then by phase order of first sight."""
+    """Effects of every environment, one row for the same effect, forbidden first, then by phase order of first
+    sight."""
     rows: dict[Hashable, Observed] = {}
     for trial in trials:
         for entry in trial.observed:
@@ -331,7 +318,7 @@ def observe(evidence: Evidence, verdict: Verdict, environment: str, *, default_p
         if event.type == "status":
             ended.setdefault(event.command, event.number)
         elif event.type == "flow" and event.number in wanted:
-            payloads[event.number] = payload_of(event)
+            payloads[event.number] = payload_of(event, evidence)
     rows = []
     for effect in verdict.effects:
         end = ended.get(effect.command)
@@ -345,31 +332,3 @@ def observe(evidence: Evidence, verdict: Verdict, environment: str, *, default_p
             )
         )
     return tuple(rows)
-
-
-def payload_of(event: Event) -> Payload:
-    """The reader's view of a ``flow`` event."""
-    name, port = event.text("name"), event.integer("port")
-    host = name or event.text("dst")
-    http, dns, tls = event.mapping("http"), event.mapping("dns"), event.mapping("tls")
-    if http:
-        summary = f"{http.get('method', '')} {http.get('path', '')}"
-        # The Host header is the candidate's claim, the address it dialled is a fact.
-        named = http.get("host")
-        if isinstance(named, str) and named and not name:
-            summary += f" (Host: {named})"
-    elif dns:
-        summary = f"{dns.get('type', '')} {dns.get('name', '')}"
-    else:
-        summary = str(tls.get("sni", "")) if tls else ""
-    canaries = tuple(f"{hit.get('id', '')}/{hit.get('enc', '')}" for hit in event.mappings("canaries"))
-    return Payload(
-        event.text("proto"),
-        f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
-        event.integer("len"),
-        event.text("sha256"),
-        summary.strip()[:500],
-        event.text("head"),
-        canaries,
-        event.text("file"),
-    )

@@ -84,8 +84,8 @@ def vet(
     command
         One more target: an argument vector.
     entry, adapter
-        ``module:function``, and a file that defines ``run(module, input_path, output_path)``: none, one for all targets, or
-        one a target in their order.
+        ``module:function``, and a file that defines ``run(module, input_path, output_path)``: none, one for all
+        targets, or one a target in their order.
     argv, way
         See :class:`aboveboard.vet.phases.Calling`.
     requires, add

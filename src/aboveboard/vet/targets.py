@@ -92,7 +92,7 @@ def recognise(text: str) -> Target:
     try:
         info = path.stat()
     except OSError as problem:
-        return _not_a_file(text, path, problem)
+        return _not_a_file(text, problem)
     if stat.S_ISDIR(info.st_mode):
         return _folder(text, path)
     if not stat.S_ISREG(info.st_mode):
@@ -131,7 +131,7 @@ def recognise_all(texts: Sequence[str], argv: Sequence[str] = ()) -> tuple[Targe
     return tuple(unique)
 
 
-def _not_a_file(text: str, path: Path, problem: OSError) -> Target:
+def _not_a_file(text: str, problem: OSError) -> Target:
     if isinstance(problem, PermissionError):
         raise TargetError(f"{text!r} may not be read: {problem.strerror}", advice="Run as a user who may.") from None
     looks_like_path = os.sep in text or text.startswith(("~", "."))
@@ -210,7 +210,8 @@ def _file(text: str, path: Path) -> Target:
 
 
 def _shebang(head: bytes) -> tuple[str, ...]:
-    """Interpreter words of a ``#!`` line, ``/usr/bin/env`` resolved to the name it looks up; empty when there is none."""
+    """Interpreter words of a ``#!`` line, ``/usr/bin/env`` resolved to the name it looks up; empty when there is
+    none."""
     match = _SHEBANG.match(head)
     if match is None:
         return ()

@@ -59,11 +59,12 @@ def run(
     settings: Settings,
     folder: Path,
     *,
-    progress: Callable[[str], None] = lambda stage: None,
+    progress: Callable[[str], None] = lambda _: None,
 ) -> Trial:
     """One trial; ``folder`` receives the evidence of its worlds in ``install`` and ``main``.
 
-    Raises EnvironmentProblem when the world cannot run here or the disk is full, UsageError when the calling does not fit.
+    Raises EnvironmentProblem when the world cannot run here or the disk is full, UsageError when the calling does
+    not fit.
     """
     plan = phases.plan(prepared, calling, settings.input_names, environment, python=base_python())
     try:
@@ -284,7 +285,7 @@ def base_python() -> str:
 
 
 def make_environment(folder: Path, python: str) -> None:
-    """An empty virtual environment (PEP 405) for ``python``, to be mounted; nothing runs, no path of the host stays in it."""
+    """An empty virtual environment (PEP 405) for ``python``, to be mounted. Nothing runs for it."""
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     (folder / "lib" / f"python{version}" / "site-packages").mkdir(parents=True)
     (folder / "bin").mkdir()

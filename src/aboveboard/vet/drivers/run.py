@@ -1,66 +1,71 @@
 # Runs inside a world, under the candidate's interpreter: standard library only, nothing imported before it is needed.
 # It is ordinary, readable code on purpose: the candidate can see it and gains nothing by recognising it.
+from __future__ import annotations
+
 import json
 import os
 import sys
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
-def mark(name):
+spec: dict[str, Any]
+
+
+def mark(name: str) -> None:
     try:
         os.close(os.open(spec["mark"] + name, os.O_RDONLY))
     except OSError:
         pass
 
 
-def shift_clock(seconds):
-    import datetime
+def shift_clock(seconds: float) -> None:
+    import datetime  # noqa: ICN001
     import time
 
-    now, now_ns, local, gm, text = time.time, time.time_ns, time.localtime, time.gmtime, time.strftime
-    time.time = lambda: now() + seconds
-    time.time_ns = lambda: now_ns() + int(seconds * 1_000_000_000)
+    clock, clock_ns, local, gm, text = time.time, time.time_ns, time.localtime, time.gmtime, time.strftime
+    time.time = lambda: clock() + seconds
+    time.time_ns = lambda: clock_ns() + int(seconds * 1_000_000_000)
     time.localtime = lambda when=None: local(time.time() if when is None else when)
     time.gmtime = lambda when=None: gm(time.time() if when is None else when)
-    time.strftime = lambda form, when=None: text(form, time.localtime() if when is None else when)
+    time.strftime = lambda form, *when: text(form, *(when or (time.localtime(),)))
     real_date, real_datetime = datetime.date, datetime.datetime
 
-    class _Instance(type):
-        def __instancecheck__(cls, value):
-            return isinstance(value, cls.__mro__[1])
+    class Instance(type):
+        # An object made by C code is still a date to whoever asks.
+        def __instancecheck__(cls, value: object) -> bool:
+            real = originals.get(cls)
+            return type.__instancecheck__(cls, value) if real is None else isinstance(value, real)
 
-    class date(real_date, metaclass=_Instance):
-        @classmethod
-        def today(cls):
-            return real_date.fromtimestamp(time.time())
+    def date_today(_: object) -> object:
+        return real_date.fromtimestamp(time.time())
 
-    class datetime_(real_datetime, metaclass=_Instance):
-        @classmethod
-        def now(cls, tz=None):
-            return real_datetime.fromtimestamp(time.time(), tz)
+    def datetime_now(_: object, tz: Any = None) -> object:
+        return real_datetime.fromtimestamp(time.time(), tz)
 
-        @classmethod
-        def today(cls):
-            return real_datetime.fromtimestamp(time.time())
+    def datetime_utcnow(_: object) -> object:
+        return real_datetime.fromtimestamp(time.time(), datetime.timezone.utc).replace(tzinfo=None)  # noqa: UP017
 
-        @classmethod
-        def utcnow(cls):
-            return real_datetime.fromtimestamp(time.time(), datetime.timezone.utc).replace(tzinfo=None)
-
-    datetime_.__name__ = datetime_.__qualname__ = "datetime"
-    datetime.date, datetime.datetime = date, datetime_
+    now: Any = classmethod(datetime_now)
+    later = {"now": now, "today": now, "utcnow": classmethod(datetime_utcnow)}
+    changed: Any = datetime
+    changed.date = Instance("date", (real_date,), {"today": classmethod(date_today)})
+    changed.datetime = Instance("datetime", (real_datetime,), later)
+    originals: dict[type, type] = {changed.date: real_date, changed.datetime: real_datetime}
 
 
-def resolve(entry):
+def resolve(entry: str) -> Any:
     import importlib
 
     module, _, attribute = entry.partition(":")
-    value = importlib.import_module(module)
+    value: Any = importlib.import_module(module)
     for part in filter(None, attribute.split(".")):
         value = getattr(value, part)
     return value
 
 
-def save(result, path):
+def save(result: object, path: str) -> None:
     if result is None or os.path.exists(path) or isinstance(result, int):
         return
     if isinstance(result, str):
@@ -71,16 +76,18 @@ def save(result, path):
         stream.write(result)
 
 
-def load_adapter(path):
+def load_adapter(path: str) -> Any:
     import importlib.util
 
     found = importlib.util.spec_from_file_location("adapter", path)
+    assert found is not None
+    assert found.loader is not None
     module = importlib.util.module_from_spec(found)
     found.loader.exec_module(module)
     return module
 
 
-def argument(way, path):
+def argument(way: str, path: str) -> object:
     if way == "paths":
         return path
     with open(path, "rb") as stream:
@@ -91,7 +98,7 @@ def argument(way, path):
     return json.loads(text) if way == "json" else text
 
 
-def imports():
+def imports() -> int:
     import importlib
     import traceback
 
@@ -106,7 +113,7 @@ def imports():
     return 1 if spec["modules"] and failed == len(spec["modules"]) else 0
 
 
-def call():
+def call() -> int:
     if spec.get("script"):
         import runpy
 
@@ -128,7 +135,7 @@ def call():
         return 0
     function = resolve(spec["entry"])
     if not callable(function):
-        sys.exit("%s is not callable" % spec["entry"])
+        sys.exit(f"{spec['entry']} is not callable")
     mark("call")
     if spec["argv"] is not None:
         sys.argv = [spec["entry"].partition(":")[0].rpartition(".")[2], *spec["argv"]]
@@ -137,10 +144,8 @@ def call():
         finally:
             mark("exit")
         return status if isinstance(status, int) else 0
-    if spec["pass"] == "paths":
-        result = function(source, target)
-    else:
-        result = function(argument(spec["pass"], source))
+    way = spec["pass"]
+    result = function(source, target) if way == "paths" else function(argument(way, source))
     save(result, target)
     mark("exit")
     return 0
