@@ -7,20 +7,24 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from aboveboard.oracles.process import judge
 
 from aboveboard.contract import Contract
 from aboveboard.evidence import Evidence
-from aboveboard.evidence.verdict import Verdict
 from aboveboard.world import Limits, Mount, World
 
 from .matrix import CARRIERS, Case, Row
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from aboveboard.evidence.verdict import Verdict
 
 DONE, REFUSED, UNKNOWN, ABSENT = 0, 10, 64, 77
 PYTHON = os.path.realpath(sys.executable)
@@ -34,17 +38,6 @@ _BARE_32 = (
     *("-m32", "-nostdlib", "-static", "-ffreestanding", "-O1"),
     *("-fno-pic", "-fno-pie", "-no-pie", "-fno-stack-protector", "-fcf-protection=none"),
 )
-    "-m32",
-    "-nostdlib",
-    "-static",
-    "-ffreestanding",
-    "-fno-pic",
-    "-fno-pie",
-    "-no-pie",
-    "-fno-stack-protector",
-    "-fcf-protection=none",
-    "-O1",
-]
 
 
 @cache
@@ -109,11 +102,10 @@ def workspace() -> Iterator[Path]:
 
 def contract(row: Row | None = None, *, grace: float = 0.1) -> Contract:
     """The contract of the matrix, `read input/**, write output/**`, with a row's additions."""
-    lines = ["[contract]"]
-    lines.append(f"read = {_toml(['input/**', *(['package/**'] if row is not None and row.twin else [])])}")
-    lines.append(
-        f"write = {_toml(['output/**', *(['package/__pycache__/**'] if row is not None and row.twin else [])])}"
-    )
+    read, write = ["input/**"], ["output/**"]
+    if row is not None and row.effect == "twin_import_own_module":
+        read.append("package/**")
+    lines = ["[contract]", f"read = {_toml(read)}", f"write = {_toml(write)}"]
     if row is not None:
         lines += [f"{key} = {_toml(getattr(row, key))}" for key in ("network", "programs", "metadata")]
         grace = row.wait or grace
@@ -188,9 +180,11 @@ def complaint(row: Row, outcome: Outcome, kinds: Sequence[int] | None = None) ->
     told = f"verdict {verdict.verdict}, reasons {[(r.code, r.detail) for r in verdict.reasons]}, effects {shown}"
     if row.twin:
         return "" if verdict.verdict == "clean" else f"benign twin is not clean: {told}"
-    wanted = {"forbidden": {"forbidden"}, "noted": {"noted", "allowed"}}.get(
-        row.found, {"forbidden", "noted", "allowed"}
-    )
+    wanted = {
+        "forbidden": {"forbidden"},
+        "noted": {"noted", "allowed"},
+        "recorded": {"forbidden", "noted", "allowed"},
+    }[row.found]
     matching = [
         effect
         for effect in verdict.effects

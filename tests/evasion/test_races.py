@@ -61,7 +61,7 @@ def race(kind: str, tries: int, arena: Path) -> tuple[dict[str, int], harness.Ou
     counts = tally(outcome.stdout)
     assert counts["tries"] == tries
     # Both sides of the flip were really met, else nothing was raced.
-    assert counts["allowed"] > 0 and counts["refused"] > 0, counts
+    assert min(counts["allowed"], counts["refused"]) > 0, counts
     return counts, outcome
 
 

@@ -33,7 +33,7 @@ PLANTED = b"elsewhere/new.txt"
 MESSAGE = b"hello from the tool\n"
 
 
-class Absent(Exception):
+class AbsentError(Exception):
     """This kernel has no such call."""
 
 
@@ -60,7 +60,7 @@ def attempt_new(name: str, *arguments: object) -> int:
         return attempt(name, *arguments)
     except OSError as error:
         if error.errno == errno.ENOSYS:
-            raise Absent(name) from error
+            raise AbsentError(name) from error
         raise
 
 
@@ -723,7 +723,7 @@ def main() -> int:
         return 64
     try:
         chosen()
-    except Absent as error:
+    except AbsentError as error:
         print(f"this kernel has no {error}", file=sys.stderr)
         return 77
     except OSError as error:
