@@ -64,10 +64,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command line (``sys.argv`` by default) and returns its exit code; never raises."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
-        code = _dispatch(words)
+        try:
+            code = _dispatch(words)
+        except SystemExit as stop:  # argparse: --help or a usage error
+            code = stop.code if isinstance(stop.code, int) else 2
         sys.stdout.flush()  # a full disk or a closed pipe must be met here, not in the interpreter's last breath
-    except SystemExit as stop:  # argparse: --help or a usage error
-        code = stop.code if isinstance(stop.code, int) else 2
     except AboveboardError as problem:
         code = _complain(problem)
     except KeyboardInterrupt:

@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
     evidence = Evidence(arguments.evidence)
     verdict = judge(evidence, contract if contract is not None else Contract.default())
 
-    from aboveboard.report.terminal import print_verdict
+    from aboveboard.report import print_verdict
 
     print_verdict(verdict, evidence, json=arguments.json)
     return options.verdict_code(verdict.verdict)

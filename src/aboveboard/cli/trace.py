@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
 from aboveboard.errors import TargetError, UsageError
 
@@ -25,7 +26,8 @@ examples:
   aboveboard trace --contract task.toml --block -- ./convert input/a.md output/a.html
 
 {EXIT_CODES}
-Without --contract there is nothing to judge, and the exit code is the command's own (128 + N when signal N ended it)."""
+Without --contract nothing is judged, and the exit code is the command's own (128 + N when signal N ended it). The JSON
+object then has the verdict of the default contract (read input/**, write output/**), for information."""
 
 
 def configure(parser: Parser) -> None:
@@ -55,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
     contract = options.load_contract(arguments.contract)
     evidence = options.empty_folder(arguments.out)
 
-    from aboveboard.report.terminal import print_trace
+    from aboveboard.report import print_trace
     from aboveboard.trace import trace
 
     result = trace(
@@ -70,7 +72,14 @@ def run(arguments: argparse.Namespace) -> int:
         stdout=2 if arguments.json else 1,
         stderr=2,
     )
-    print_trace(result, json=arguments.json)
+    verdict = result.verdict
+    if arguments.json and verdict is None:
+        from aboveboard.contract import Contract
+        from aboveboard.oracles.process import judge
+
+        verdict = judge(result.evidence, Contract.default())
+    # The command owns standard output, unless JSON was asked for.
+    print_trace(result.evidence, verdict, json=arguments.json, file=None if arguments.json else sys.stderr)
     if result.verdict is None:
         code: int = result.returncode
         return 128 - code if code < 0 else code
