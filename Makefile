@@ -53,7 +53,7 @@ fuzz: .venv/.aboveboard-dev .venv/.aboveboard-fuzz  ## fuzz the parsers of hosti
 
 .PHONY: docs
 docs: .venv/.aboveboard-docs  ## build the documentation into site/, every warning an error
-	@NO_MKDOCS_2_WARNING=1 $(python) -m mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(python) -m mkdocs build --strict
 
 .PHONY: lock
 lock:  ## write requirements/*.lock again from pyproject.toml (needs uv)

@@ -86,8 +86,10 @@ def is_current():
 
 def create(uv):
     """A new .venv with pip in it."""
-    import venv
-
+    try:
+        import venv
+    except ImportError:
+        raise Problem("{} has no venv module. Install python3-venv, or name another Python: PYTHON=…".format(sys.executable))
     # A builder that has to work without ensurepip is the same with it: pip comes from the lock in either case.
     try:
         venv.EnvBuilder(clear=True, symlinks=True, with_pip=False).create(VENV)
@@ -110,14 +112,16 @@ def install(group, uv):
     """What requirements/GROUP.lock lists, every file held to its digest, and the checkout itself."""
     lock = os.path.join("requirements", group + ".lock")
     say("installing {}".format(lock))
+    files = ["--quiet", "--require-hashes", "-r", lock]
     project = ["--quiet", "--no-deps", "--no-build-isolation", "--editable", "."]
     if uv:
         base = [uv, "pip", "install", "--python", VENV_PYTHON]
-        if run([*base, "--quiet", "--require-hashes", "-r", lock]) and run([*base, *project]):
+        if run([*base, *files]) and run([*base, *project]):
             return
         say("uv did not manage; trying pip")
-    base = [VENV_PYTHON, "-Im", "pip", "--disable-pip-version-check", "--no-input", "install", "--no-warn-script-location"]
-    if not run([*base, "--quiet", "--require-hashes", "-r", lock]) or not run([*base, *project]):
+    # Twice quiet: pip's warnings (about a mirror, about its cache) have no bearing on what a digest vouches for.
+    base = [VENV_PYTHON, "-Im", "pip", "--quiet", "--disable-pip-version-check", "--no-input", "install"]
+    if not run([*base, *files]) or not run([*base, *project]):
         raise Problem(
             "{} could not be installed; the reason stands above. Check the network and pip's configuration "
             "(pip config list), then try again: what is installed already is kept.".format(lock)
