@@ -6,7 +6,7 @@ Run by ``make bench`` or by hand::
     python benchmarks/benign.py --only 'num*'   # some
     python benchmarks/benign.py --json out.json
 
-The packages are installed by pip outside the world, wheels only, into a virtual environment that is kept below the user's
+The packages are installed by pip outside the world, wheels only, into a virtual environment kept below the user's
 cache directory; what runs in the world is the import and the call. Exit status: 0 no false alarm, 1 at least one, 2 the
 packages could not be installed.
 """

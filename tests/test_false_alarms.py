@@ -1,4 +1,4 @@
-"""Ordinary code is not called forbidden: the fixed part of ``benchmarks/benign_packages.toml`` that every run checks."""
+"""Ordinary code is not called forbidden: the part of ``benchmarks/benign_packages.toml`` that every run checks."""
 
 from __future__ import annotations
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from .matrix import ALL_CARRIERS, Carrier, absence, expressed, rows
+from . import table
+from .matrix import ALL_CARRIERS, HERE, Carrier, absence, cases, expressed, rows
+
+PAGE = HERE.parent.parent / "docs" / "reference" / "evasion-matrix.md"
 
 
 @pytest.mark.parametrize("carrier", ALL_CARRIERS, ids=lambda carrier: carrier.name)
@@ -44,3 +47,10 @@ def test_every_kind_has_a_benign_twin() -> None:
     # 11, 23 and 30 have none in section 6.3 of the study; 27 and 29 have no call of their own to imitate.
     covered = {kind for row in rows() if row.twin for kind in row.kinds}
     assert sorted(set(range(1, 31)) - covered) == [11, 23, 27, 29, 30]
+
+
+def test_the_table_in_the_docs_has_the_rows_of_the_data() -> None:
+    page = PAGE.read_text("utf-8")
+    planned = table.render({(case.row.effect, case.carrier.name): "x" for case in cases()})
+    assert table.shape(page) == table.shape(planned)
+    assert table.MISSED not in page.split("## Reading")[1]
