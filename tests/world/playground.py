@@ -113,10 +113,11 @@ def play(
     kill_client: bool = False,
     **options: object,
 ) -> Record:
-    """Run ``client`` in a process of its own in a fresh world, the sink expecting ``destinations``, and return what was recorded.
+    """Run ``client`` in a process of its own in a fresh world, the sink expecting ``destinations``, and return what was
+    recorded.
 
-    ``before`` runs in the world before the client; ``trust`` is the name of the variable in which the client finds the path of the
-    CA certificate; ``kill_client`` kills it as soon as it has answered, with its sockets open.
+    ``before`` runs in the world before the client; ``trust`` is the name of the variable in which the client finds the
+    path of the CA certificate; ``kill_client`` kills it as soon as it has answered, with its sockets open.
     """
 
     def body() -> Record:
@@ -133,7 +134,9 @@ def play(
             if before is not None:
                 before(stage)
             expected = [
-                sink.expect(socket.AF_INET6 if ":" in address else socket.AF_INET, kind, address, port, {"p": 77, "c": 1})
+                sink.expect(
+                    socket.AF_INET6 if ":" in address else socket.AF_INET, kind, address, port, {"p": 77, "c": 1}
+                )
                 for kind, address, port in destinations
             ]
             reader, writer = os.pipe()

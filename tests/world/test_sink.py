@@ -59,7 +59,7 @@ class Words:
         return [{"id": "word", "enc": "raw"}] if b"c4n4ry" in self.data else []
 
 
-# --- TCP ---
+# --- TCP --------------------------------------------------------------------------------------------------------------
 
 
 def test_raw_tcp_to_any_port_is_recorded_whole() -> None:
@@ -254,7 +254,7 @@ def test_listeners_are_bounded_oldest_first() -> None:
     assert record.only("tcp")["port"] == 1010
 
 
-# --- HTTP ---
+# --- HTTP -------------------------------------------------------------------------------------------------------------
 
 
 def test_an_http_post_is_told_with_its_request() -> None:
@@ -312,7 +312,7 @@ def test_a_canary_split_by_chunk_headers_is_found() -> None:
     assert record.only("tcp")["canaries"] == [{"id": "word", "enc": "raw"}]
 
 
-# --- TLS ---
+# --- TLS --------------------------------------------------------------------------------------------------------------
 
 
 def test_https_is_read_when_the_client_trusts_the_authority() -> None:
@@ -337,7 +337,15 @@ def test_https_is_read_when_the_client_trusts_the_authority() -> None:
 def test_curl_trusts_a_leaf_for_the_name_it_asks_for(option: str) -> None:
     def client() -> str:
         command = ["curl", "-sS", "-m", "10", "--noproxy", "*", option.split("=")[0], *option.split("=")[1:]]
-        command += ["--cacert", os.environ["CA"], "--resolve", f"api.test:443:{WEB}", "-d", "z=1", "https://api.test/v1"]
+        command += [
+            "--cacert",
+            os.environ["CA"],
+            "--resolve",
+            f"api.test:443:{WEB}",
+            "-d",
+            "z=1",
+            "https://api.test/v1",
+        ]
         done = subprocess.run(command, capture_output=True, text=True)
         return done.stdout + done.stderr
 
@@ -423,7 +431,7 @@ def test_an_https_proxy_tunnel_is_looked_into() -> None:
     assert record.files[str(flow["file"])].endswith(b"inner")
 
 
-# --- servers that speak first ---
+# --- servers that speak first -----------------------------------------------------------------------------------------
 
 
 def test_a_mail_client_hands_over_its_message() -> None:
@@ -456,7 +464,7 @@ def test_an_ftp_client_uploads_its_file() -> None:
     assert sha(b"file content") in [flow["sha256"] for flow in record.flows("tcp") if flow["port"] != 21]
 
 
-# --- datagrams ---
+# --- datagrams --------------------------------------------------------------------------------------------------------
 
 
 def test_udp_is_recorded_once_in_order_however_it_was_sent() -> None:
@@ -479,17 +487,20 @@ def test_sendmmsg_datagrams_are_all_recorded() -> None:
     class Iovec(ctypes.Structure):
         _fields_ = (("base", ctypes.c_char_p), ("length", ctypes.c_size_t))
 
-    class Message(ctypes.Structure):
+    class Header(ctypes.Structure):
         _fields_ = (
             ("name", ctypes.c_void_p), ("namelen", ctypes.c_uint), ("iov", ctypes.POINTER(Iovec)),
             ("iovlen", ctypes.c_size_t), ("control", ctypes.c_void_p), ("controllen", ctypes.c_size_t),
-            ("flags", ctypes.c_int), ("sent", ctypes.c_uint),
+            ("flags", ctypes.c_int),
         )  # fmt: skip
+
+    class Message(ctypes.Structure):
+        _fields_ = (("header", Header), ("sent", ctypes.c_uint))
 
     def client() -> int:
         parts = [b"a1", b"b22", b"c333"]
         vectors = (Iovec * 3)(*[Iovec(part, len(part)) for part in parts])
-        messages = (Message * 3)(*[Message(iov=ctypes.pointer(vector), iovlen=1) for vector in vectors])
+        messages = (Message * 3)(*[Message(Header(iov=ctypes.pointer(vector), iovlen=1)) for vector in vectors])
         with socket.socket(socket.AF_INET, UDP) as sock:
             sock.connect((WEB, 5555))
             return int(ctypes.CDLL(None).sendmmsg(sock.fileno(), messages, 3, 0))
@@ -570,7 +581,7 @@ def test_lost_datagrams_are_counted() -> None:
     assert sum(int(str(flow["n"])) for flow in record.flows("udp")) + record.drops == 20_000
 
 
-# --- DNS ---
+# --- DNS --------------------------------------------------------------------------------------------------------------
 
 
 def ask(name: str, kind: int = 1) -> bytes:
@@ -618,7 +629,7 @@ def test_garbage_on_the_dns_port_is_a_udp_flow() -> None:
     assert play(client, [(UDP, RESOLVER, 53)]).only("udp")["sha256"] == sha(b"not dns at all")
 
 
-# --- declared services ---
+# --- declared services ------------------------------------------------------------------------------------------------
 
 
 def _serve_model(path: str) -> None:

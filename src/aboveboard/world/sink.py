@@ -23,7 +23,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Protocol
 
 from .certificates import CertificateAuthority
-from .conversation import Conversation
+from .conversation import BANNERS, Conversation
 from .netlink import is_loopback, normal_address
 from .protocols import (
     Datagram,
@@ -56,6 +56,7 @@ _MOST_FOLDED = 1_024
 _MOST_DATAGRAM_FLOWS = 4_096
 _MOST_ZONES = 256
 _SILENCE = 2.0  # seconds after which a client that says nothing is taken to be waiting for us
+_GREETING = 0.3  # the same where the protocol of the port has the server speak first
 _PATIENCE = 30.0  # the same for one that has already spoken a protocol we answer
 _LINGER = 5.0  # seconds a client that closed its half has to fetch the rest of an answer
 _DATAGRAM_IDLE = 1.0
@@ -364,7 +365,7 @@ class _Stream:
             if idle > _LINGER:
                 self.close(False)
             return
-        if self._half.shut or idle < _SILENCE:
+        if self._half.shut or idle < (_GREETING if not self._wire and self._endpoint.port in BANNERS else _SILENCE):
             return
         known = self._talk.facts()
         if ("http" in known or "tls" in known) and idle < _PATIENCE:
@@ -1076,7 +1077,7 @@ class Sink:
             self._end_datagrams(key)
         if self._paused and self._make_place() and self._paused:
             self._resume()
-        return 0.5 if self._connections or self._datagrams else None
+        return 0.25 if self._connections or self._datagrams else None
 
     def drain(self, deadline: float) -> bool:
         """Read until every client has finished or ``deadline`` (on the monotonic clock) has passed; say which.
