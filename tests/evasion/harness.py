@@ -62,7 +62,9 @@ def compiled(source: str) -> Path | None:
         return None
     target = _build_directory() / Path(source).stem
     options: Sequence[str] = _BARE_32 if source == "tool32.c" else _STATIC
-    made = subprocess.run([compiler, *options, str(CARRIERS / source), "-o", str(target)], capture_output=True)
+    made = subprocess.run(
+        [compiler, *options, str(CARRIERS / source), "-o", str(target)], capture_output=True, check=False
+    )
     return target if made.returncode == 0 else None
 
 
