@@ -1,8 +1,8 @@
 """Makes .venv from a lock with hashes: ``python3 scripts/bootstrap.py GROUP…``; the Makefile calls it.
 
-Needs nothing but Python 3.11 and a package index. uv is used when it is there and works. Debian splits ensurepip off into
-python3-venv; without it pip itself is fetched from the index, held to the digest in the lock. This file is parsed by
-whatever ``python3`` is, so that an old one gets a sentence and not a syntax error: no syntax younger than Python 3.6.
+Needs nothing but Python 3.11 and a package index. uv is used when it is there and works. Debian splits ensurepip off
+into python3-venv; without it pip itself is fetched from the index, held to the digest in the lock. This file is parsed
+by whatever ``python3`` is, so that an old one gets a sentence and not a syntax error: no syntax younger than Python 3.6.
 """
 
 import configparser
@@ -78,10 +78,10 @@ def is_current():
     """Whether .venv works, was made by this interpreter, and has a pip that can fill it."""
     code = "import sys, importlib.util as u; print(sys.base_prefix, sys.version_info[:3], bool(u.find_spec('pip')))"
     try:
-        found = subprocess.run([VENV_PYTHON, "-I", "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    except OSError:
+        found = subprocess.check_output([VENV_PYTHON, "-I", "-c", code], stderr=subprocess.DEVNULL)
+    except (OSError, subprocess.CalledProcessError):
         return False
-    return found.stdout.decode(errors="replace").strip() == "{} {} True".format(sys.base_prefix, sys.version_info[:3])
+    return found.decode(errors="replace").strip() == f"{sys.base_prefix} {sys.version_info[:3]} True"
 
 
 def create(uv):
@@ -89,29 +89,33 @@ def create(uv):
     try:
         import venv
     except ImportError:
-        raise Problem("{} has no venv module. Install python3-venv, or name another Python: PYTHON=…".format(sys.executable))
+        raise Problem(
+            f"{sys.executable} has no venv module. Install python3-venv, or name another Python: PYTHON=…"
+        ) from None
     # A builder that has to work without ensurepip is the same with it: pip comes from the lock in either case.
     try:
         venv.EnvBuilder(clear=True, symlinks=True, with_pip=False).create(VENV)
     except OSError as problem:
-        raise Problem("{} cannot be created: {}. Check who owns the checkout.".format(VENV, problem))
+        raise Problem(f"{VENV} cannot be created: {problem}. Check who owns the checkout.") from None
     lock = os.path.join(ROOT, "requirements", "core.lock")
     version, digests = pinned("pip", lock)
     if uv and run([uv, "pip", "install", "--quiet", "--python", VENV_PYTHON, "--require-hashes", "-r", lock]):
         return
     if run([VENV_PYTHON, "-Im", "ensurepip", "--default-pip"], quiet=True):
         return
-    say("this Python has no ensurepip: fetching pip {} from the index".format(version))
+    say(f"this Python has no ensurepip: fetching pip {version} from the index")
     wheel = fetch_wheel("pip", version, digests)
     if not run([VENV_PYTHON, os.path.join(wheel, "pip"), "install", "--quiet", "--no-index", "--no-deps", wheel]):
-        raise Problem("pip could not be installed into .venv. Install python3-venv (apt install python3-venv), try again.")
+        raise Problem(
+            "pip could not be installed into .venv. Install python3-venv (apt install python3-venv), try again."
+        )
     shutil.rmtree(os.path.dirname(wheel))
 
 
 def install(group, uv):
     """What requirements/GROUP.lock lists, every file held to its digest, and the checkout itself."""
     lock = os.path.join("requirements", group + ".lock")
-    say("installing {}".format(lock))
+    say(f"installing {lock}")
     files = ["--quiet", "--require-hashes", "-r", lock]
     project = ["--quiet", "--no-deps", "--no-build-isolation", "--editable", "."]
     if uv:
@@ -123,8 +127,8 @@ def install(group, uv):
     base = [VENV_PYTHON, "-Im", "pip", "--quiet", "--disable-pip-version-check", "--no-input", "install"]
     if not run([*base, *files]) or not run([*base, *project]):
         raise Problem(
-            "{} could not be installed; the reason stands above. Check the network and pip's configuration "
-            "(pip config list), then try again: what is installed already is kept.".format(lock)
+            f"{lock} could not be installed; the reason stands above. Check the network and pip's configuration "
+            "(pip config list), then try again: what is installed already is kept."
         )
 
 
@@ -132,16 +136,16 @@ def run(command, quiet=False):
     """Whether ``command`` succeeded; its messages go to stderr, or nowhere."""
     environment = dict(os.environ, PIP_ROOT_USER_ACTION="ignore")
     sink = subprocess.DEVNULL if quiet else 2
-    return subprocess.run(command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink).returncode == 0
+    return not subprocess.call(command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink)
 
 
 def pinned(name, lock):
     """(version, digests) of ``name`` in a lock."""
     with open(lock) as file:
         text = file.read()
-    found = re.search(r"^{}==(\S+)((?:.*\\\n)(?:\s+--hash=.*\n?)+)".format(re.escape(name)), text, re.MULTILINE)
+    found = re.search(rf"^{re.escape(name)}==(\S+)((?:.*\\\n)(?:\s+--hash=.*\n?)+)", text, re.MULTILINE)
     if not found:
-        raise Problem("{} does not pin {}. Write it again: make lock.".format(lock, name))
+        raise Problem(f"{lock} does not pin {name}. Write it again: make lock.")
     return found.group(1), set(re.findall(r"--hash=sha256:([0-9a-f]{64})", found.group(2)))
 
 
@@ -149,7 +153,7 @@ def fetch_wheel(name, version, digests):
     """Path of the wheel of a pure Python project, downloaded and checked, in a new temporary folder."""
     import tempfile
 
-    wanted = "{}-{}-py3-none-any.whl".format(name, version)
+    wanted = f"{name}-{version}-py3-none-any.whl"
     reasons = []
     for index in indexes():
         try:
@@ -163,7 +167,7 @@ def fetch_wheel(name, version, digests):
             reasons.append(str(problem))
             continue
         if hashlib.sha256(body).hexdigest() not in digests:
-            reasons.append("{} has not the digest in the lock".format(wanted))
+            reasons.append(f"{wanted} has not the digest in the lock")
             continue
         path = os.path.join(tempfile.mkdtemp(prefix="aboveboard-"), wanted)
         with open(path, "wb") as file:
@@ -182,7 +186,7 @@ def get(url):
     with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as answer:
         body = answer.read(MAX_PAGE_BYTES + 1)
         if len(body) > MAX_PAGE_BYTES:
-            raise ValueError("the index sent more than {:,} bytes".format(MAX_PAGE_BYTES))
+            raise ValueError(f"the index sent more than {MAX_PAGE_BYTES:,} bytes")
         return body, answer.headers.get("Content-Type", ""), answer.geturl()
 
 
@@ -196,8 +200,14 @@ def links(body, kind, base):
 def indexes():
     """Index URLs as pip would use them: environment, configuration files (the user's last), then pip's own default."""
     home = os.path.expanduser("~")
-    places = [os.path.join(folder, "pip", "pip.conf") for folder in os.environ.get("XDG_CONFIG_DIRS", "/etc/xdg").split(":")]
-    places += ["/etc/pip.conf", os.path.join(home, ".pip", "pip.conf"), os.path.join(home, ".config", "pip", "pip.conf")]
+    places = [
+        os.path.join(folder, "pip", "pip.conf") for folder in os.environ.get("XDG_CONFIG_DIRS", "/etc/xdg").split(":")
+    ]
+    places += [
+        "/etc/pip.conf",
+        os.path.join(home, ".pip", "pip.conf"),
+        os.path.join(home, ".config", "pip", "pip.conf"),
+    ]
     places.append(os.environ.get("PIP_CONFIG_FILE", ""))
     settings = configparser.RawConfigParser(strict=False)
     for place in places:
@@ -213,14 +223,14 @@ def indexes():
 
 
 def say(text):
-    sys.stderr.write("aboveboard: {}\n".format(text))
+    sys.stderr.write(f"aboveboard: {text}\n")
 
 
 if __name__ == "__main__":
     try:
         main(sys.argv[1:])
     except Problem as problem:
-        say("error: {}".format(problem))
+        say(f"error: {problem}")
         sys.exit(2)
     except KeyboardInterrupt:
         say("interrupted")

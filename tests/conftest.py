@@ -25,7 +25,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def world_available() -> None:
-    """Skips when no world can be made here, and says why; fails instead where one has to work ($ABOVEBOARD_REQUIRE_WORLD)."""
+    """Skips when no world can be made here, and says why; fails instead where $ABOVEBOARD_REQUIRE_WORLD is set."""
     try:
         with aboveboard.World() as world:
             completed = world.run(["/bin/echo", "ready"])
@@ -38,7 +38,7 @@ def world_available() -> None:
 
 @pytest.fixture(scope="session")
 def index_available() -> None:
-    """Skips when no package index answers; fails instead where one has to work ($ABOVEBOARD_REQUIRE_WORLD)."""
+    """Skips when no package index answers; fails instead where $ABOVEBOARD_REQUIRE_WORLD is set."""
     asked = subprocess.run(
         [sys.executable, "-m", "pip", "index", "versions", "packaging"],
         stdin=subprocess.DEVNULL,

@@ -75,7 +75,9 @@ def test_dependencies_point_one_way(part: str) -> None:
             assert where not in FORBIDDEN_ARROWS[part], f"{module.relative_to(ROOT)} imports {name}"
 
 
-def test_the_arrow_reader_sees_relative_lazy_and_aliased_imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_arrow_reader_sees_relative_lazy_and_aliased_imports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys.modules[__name__], "SOURCE", tmp_path)
     (tmp_path / "world").mkdir()
     module = tmp_path / "world" / "x.py"

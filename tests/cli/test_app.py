@@ -132,9 +132,7 @@ def test_a_deliberate_error_shows_message_and_advice_with_hostile_names_disarmed
 
     command(fail)  # type: ignore[operator]
     assert main(["doctor"]) == 2
-    assert capsys.readouterr().err == (
-        "aboveboard: error: 'a\\x1b[2Jb.whl' is unreadable\n  Next: Give\\nanother.\n"
-    )
+    assert capsys.readouterr().err == ("aboveboard: error: 'a\\x1b[2Jb.whl' is unreadable\n  Next: Give\\nanother.\n")
 
 
 @pytest.mark.parametrize(

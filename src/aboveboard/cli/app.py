@@ -130,9 +130,7 @@ def _top(words: list[str]) -> int:
     import difflib
 
     near = difflib.get_close_matches(arguments.command, COMMANDS, n=1)
-    parser.error(
-        f"there is no command {arguments.command!r}" + (f"; did you mean {near[0]!r}?" if near else "")
-    )
+    parser.error(f"there is no command {arguments.command!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
 
 
 def _module(name: str) -> ModuleType:
