@@ -135,6 +135,12 @@ def _not_a_file(text: str, problem: OSError) -> Target:
     if isinstance(problem, PermissionError):
         raise TargetError(f"{text!r} may not be read: {problem.strerror}", advice="Run as a user who may.") from None
     looks_like_path = os.sep in text or text.startswith(("~", "."))
+    if "://" in text or " @ " in text:
+        # A direct reference (PEP 508) would let pip clone or build outside a world.
+        raise TargetError(
+            f"{text!r} names a URL",
+            advice="Download the file yourself and give its path: nothing may be built outside a world.",
+        )
     if looks_like_path or text.endswith((".whl", *SDIST_SUFFIXES, *_OTHER_ARCHIVES, *SUFFIX_INTERPRETER)):
         raise TargetError(f"{text!r} does not exist", advice="Check the path; relative paths start here.") from None
     from packaging.requirements import InvalidRequirement, Requirement
@@ -147,11 +153,7 @@ def _not_a_file(text: str, problem: OSError) -> Target:
             f"{text!r} is neither a file, a folder nor a requirement ({first})", advice=f"Give {_FORMS}."
         ) from None
     if requirement.url is not None:
-        # A direct reference would let pip clone or build outside a world.
-        raise TargetError(
-            f"{text!r} names a URL",
-            advice="Download the file yourself and give its path: nothing may be built outside a world.",
-        )
+        raise TargetError(f"{text!r} is a direct reference", advice="Give the path of the file.")
     if requirement.marker is not None and not requirement.marker.evaluate():
         raise TargetError(
             f"the marker of {text!r} excludes this Python", advice="Remove the marker or use another interpreter."
