@@ -159,7 +159,10 @@ def test_requirements_that_contradict_each_other_end_in_an_error(shelf):
         ("", [index.DEFAULT_INDEX]),
         ("global.index-url='https://a.test/simple'\n", ["https://a.test/simple"]),
         (":env:.index-url='https://e.test'\nglobal.index-url='https://a.test'\n", ["https://e.test"]),
-        ("global.extra-index-url='https://x.test https://y.test'\n", [index.DEFAULT_INDEX, "https://x.test", "https://y.test"]),
+        (
+            "global.extra-index-url='https://x.test https://y.test'\n",
+            [index.DEFAULT_INDEX, "https://x.test", "https://y.test"],
+        ),
         ("global.index-url=broken'\nnonsense", [index.DEFAULT_INDEX]),
     ],
 )
@@ -183,7 +186,8 @@ def test_pages_in_html_and_json_say_the_same():
     base = "https://a.test/simple/raw/"
     (one,) = index.parse_page(html, "text/html", base)
     (other,) = index.parse_page(json.dumps(page).encode(), "application/vnd.pypi.simple.v1+json", base)
-    assert one == other == index.Link("raw-1.0.tar.gz", "https://a.test/simple/files/raw-1.0.tar.gz", "ab", ">=3.8", True)
+    url = "https://a.test/simple/files/raw-1.0.tar.gz"
+    assert one == other == index.Link("raw-1.0.tar.gz", url, "ab", ">=3.8", True)
 
 
 def link(name, python=None, yanked=False):
@@ -207,9 +211,11 @@ def test_any_page_is_read(body, kind):
 @given(
     st.recursive(
         st.none() | st.booleans() | st.text(max_size=9) | st.integers(),
-        lambda inner: st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(["files", "filename", "url", "hashes", "sha256", "yanked", "requires-python"]), inner
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(["files", "filename", "url", "hashes", "sha256", "yanked", "requires-python"]), inner
+            )
         ),
         max_leaves=20,
     )
