@@ -2,7 +2,7 @@
 
 Needs nothing but Python 3.11 and a package index. uv is used when it is there and works. Debian splits ensurepip off
 into python3-venv; without it pip itself is fetched from the index, held to the digest in the lock. This file is parsed
-by whatever ``python3`` is, so that an old one gets a sentence and not a syntax error: no syntax younger than Python 3.6.
+by whatever ``python3`` is, so that an old one gets a sentence and no syntax error: no syntax younger than Python 3.6.
 """
 
 import configparser
