@@ -102,6 +102,8 @@ def create(uv):
     if uv and run([uv, "pip", "install", "--quiet", "--python", VENV_PYTHON, "--require-hashes", "-r", lock]):
         return
     if run([VENV_PYTHON, "-Im", "ensurepip", "--default-pip"], quiet=True):
+        # Before Python 3.12 ensurepip brings setuptools too: it is not in the lock, and slows every start by its .pth file.
+        run([VENV_PYTHON, "-Im", "pip", "uninstall", "--yes", "setuptools"], quiet=True)
         return
     say(f"this Python has no ensurepip: fetching pip {version} from the index")
     wheel = fetch_wheel("pip", version, digests)
