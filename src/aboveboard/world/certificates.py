@@ -4,7 +4,7 @@ Each world has its own authority; its certificate is planted in the world's trus
 supervisor's memory and dies with the world. It protects nothing: the only party that ever trusts it is the code under
 observation. That is why the arithmetic may be plain Python (not constant-time), and why a few milliseconds of it are
 preferred to the import of a cryptography library; see
-``docs/explanation/decisions/0003-certificates-without-library.md``.
+``docs/explanation/decisions/0004-certificates-without-library.md``.
 
 Formats: RFC 5280 (X.509), RFC 5480 and RFC 5915 (elliptic-curve keys), FIPS 186-5 (ECDSA, curve P-256).
 """

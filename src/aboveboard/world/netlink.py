@@ -5,7 +5,7 @@ turn it into a place where each IPv4 and IPv6 address in the world is *this* mac
 talks to, it talks to the sink, and nothing can leave (Linux ``ip-route(8)``, type ``local``; the trick is known as
 AnyIP).
 
-The messages are built here by hand: see ``docs/explanation/decisions/0002-netlink-without-library.md`` for the
+The messages are built here by hand: see ``docs/explanation/decisions/0003-netlink-without-library.md`` for the
 measurement.
 """
 

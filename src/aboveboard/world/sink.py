@@ -48,7 +48,8 @@ __all__ = ["Event", "Scanner", "ServiceAddress", "Sink"]
 Event = dict[str, object]
 
 _CHUNK = 262_144
-_ROUNDS = 8  # chunks read from one connection before the others have their turn
+_ROUNDS = 8  # chunks read from one connection before the others have their turn ...
+_TURN = 0.01  # ... or seconds
 _MOST_OUT = 262_144
 _HEAD = 256
 _MOST_FILES = 10_000
@@ -327,7 +328,11 @@ class _Stream:
 
     def pump(self, rounds: int) -> bool:
         """Read what is there; say whether there was anything."""
+        start = time.monotonic()
         for done in range(rounds):
+            # Searching a stream for canaries can be slow, and every trapped call of the world waits meanwhile.
+            if time.monotonic() - start > _TURN:
+                return True
             data = self._half.read()
             if data is None:
                 return done > 0
