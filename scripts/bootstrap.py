@@ -102,7 +102,7 @@ def create(uv):
     if uv and run([uv, "pip", "install", "--quiet", "--python", VENV_PYTHON, "--require-hashes", "-r", lock]):
         return
     if run([VENV_PYTHON, "-Im", "ensurepip", "--default-pip"], quiet=True):
-        # Before Python 3.12 ensurepip brings setuptools too: it is not in the lock, and slows every start by its .pth file.
+        # Before Python 3.12 ensurepip brings setuptools too, which no lock lists and whose .pth file slows every start.
         run([VENV_PYTHON, "-Im", "pip", "uninstall", "--yes", "setuptools"], quiet=True)
         return
     say(f"this Python has no ensurepip: fetching pip {version} from the index")
