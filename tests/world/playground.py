@@ -13,14 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from aboveboard.world.netlink import raise_loopback
-from aboveboard.world.sink import Event, Sink
+from aboveboard.world.sink import Sink
 
 from .netns import in_namespace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from aboveboard.world.sink import Scanner, ServiceAddress
+    from aboveboard.world.sink import ServiceAddress
+    from aboveboard.world.transcript import Event, Scanner
 
 Destination = tuple[int, str, int]
 TCP, UDP = socket.SOCK_STREAM, socket.SOCK_DGRAM

@@ -36,23 +36,21 @@ from .protocols import (
     udp_from_ip4,
     udp_from_ip6,
 )
+from .transcript import Event, Payloads, Transcript
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from .protocols import ClientHello, DnsQuery
+    from .transcript import Hit, Scanner
 
-__all__ = ["Event", "Scanner", "ServiceAddress", "Sink"]
-
-Event = dict[str, object]
+__all__ = ["ServiceAddress", "Sink"]
 
 _CHUNK = 262_144
 _ROUNDS = 8  # chunks read from one connection before the others have their turn ...
 _TURN = 0.01  # ... or seconds
 _MOST_OUT = 262_144
-_HEAD = 256
-_MOST_FILES = 10_000
 _MOST_FOLDED = 1_024
 _MOST_DATAGRAM_FLOWS = 4_096
 _MOST_ZONE_BYTES = 4 << 20
@@ -75,24 +73,6 @@ _ICMP6_FILTER = 1
 _ECHO_REQUEST, _ECHO_REQUEST6 = 8, 128
 
 
-class Hit(Protocol):
-    """A canary that was found."""
-
-    def to_dict(self) -> dict[str, str]:
-        """The form it has in an event: ``id``, ``enc``."""
-
-
-class Scanner(Protocol):
-    """Searches one stream for canaries, encoded or not, however the stream is cut
-    (:class:`aboveboard.evidence.canary.StreamScanner`)."""
-
-    def feed(self, data: bytes) -> object:
-        """Take the next bytes."""
-
-    def close(self) -> Iterable[Hit]:
-        """The hits of the whole stream."""
-
-
 class ServiceAddress(Protocol):
     """What the sink needs of a declared service."""
 
@@ -104,111 +84,6 @@ class ServiceAddress(Protocol):
     def port(self) -> int: ...
     @property
     def upstream(self) -> str: ...
-
-
-class _Payloads:
-    """The payload files of a world: ``NNN-proto.bin`` in one directory, bounded in number and in bytes."""
-
-    def __init__(self, directory: int, total: int, each: int, limit: Callable[[str, str], None]) -> None:
-        self._directory = directory
-        self._left = total
-        self._each = each
-        self._limit = limit
-        self._count = 0
-
-    def create(self, kind: str) -> tuple[str, int] | None:
-        """A new file's name and descriptor; None when there may be no more."""
-        if self._left <= 0 or self._count >= _MOST_FILES:
-            self._limit("payload", "no more payload files are written; lengths, digests and canary scans go on")
-            return None
-        self._count += 1
-        name = f"{self._count:03d}-{kind}.bin"
-        try:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-            return name, os.open(name, flags, 0o600, dir_fd=self._directory)
-        except OSError as error:
-            self._limit("payload", f"payloads/{name} cannot be created: {error.strerror}")
-            return None
-
-    def write(self, name: str, fd: int, data: bytes, already: int) -> int:
-        """Write as much of ``data`` as the bounds allow; return how much that was."""
-        room = min(self._left, self._each - already, len(data))
-        if room < len(data):
-            self._limit("payload", f"payloads/{name} is cut; length, digest and canary scan are of the whole")
-        try:
-            written = os.write(fd, memoryview(data)[:room]) if room > 0 else 0
-        except OSError as error:
-            self._limit("payload", f"payloads/{name}: {error.strerror}")
-            self._left = 0
-            return 0
-        self._left -= written
-        return written
-
-
-class _Transcript:
-    """All bytes of one direction of one flow: counted, hashed, searched, the first part stored."""
-
-    def __init__(self, kind: str, payloads: _Payloads | None, scanner: Callable[[], Scanner] | None) -> None:
-        self.length = 0
-        self._kind = kind
-        self._payloads = payloads
-        self._make_scanner = scanner
-        self._digest = hashlib.sha256()
-        self._head = b""
-        self._file: tuple[str, int] | None = None
-        self._written = 0
-        self._full = False
-        self._main: Scanner | None = None
-        self._view: Scanner | None = None
-
-    def keep(self, data: bytes) -> None:
-        if not data:
-            return
-        if not self.length and self._make_scanner is not None:
-            self._main = self._make_scanner()
-        self.length += len(data)
-        self._digest.update(data)
-        if len(self._head) < _HEAD:
-            self._head += data[: _HEAD - len(self._head)]
-        if self._main is not None:
-            self._main.feed(data)
-        if self._full or self._payloads is None:
-            return
-        if self._file is None:
-            self._file = self._payloads.create(self._kind)
-        if self._file is None:
-            self._full = True
-            return
-        written = self._payloads.write(*self._file, data, self._written)
-        self._written += written
-        self._full = written < len(data)
-
-    def scan(self, data: bytes) -> None:
-        if self._make_scanner is None:
-            return
-        if self._view is None:
-            self._view = self._make_scanner()
-        self._view.feed(data)
-
-    def close(self) -> Event:
-        """The fields of a ``flow`` event that tell what was received."""
-        fields: Event = {
-            "len": self.length,
-            "sha256": self._digest.hexdigest(),
-            "head": self._head.decode("utf-8", "surrogateescape"),
-        }
-        if self._file is not None:
-            fields["file"] = f"payloads/{self._file[0]}"
-            os.close(self._file[1])
-            self._file = None
-            self._full = True
-        hits = []
-        for scanner in (self._main, self._view):
-            hits += [hit.to_dict() for hit in scanner.close()] if scanner is not None else []
-        if hits:
-            fields["canaries"] = [hit for at, hit in enumerate(hits) if hit not in hits[:at]]
-        self._main = self._view = None
-        return fields
 
 
 class _Endpoint:
@@ -563,7 +438,7 @@ class _Raw:
 class _DatagramFlow:
     """The datagrams one source sent to one destination, in order."""
 
-    def __init__(self, proto: str, transcript: _Transcript, cause: Mapping[str, object]) -> None:
+    def __init__(self, proto: str, transcript: Transcript, cause: Mapping[str, object]) -> None:
         self.proto = proto
         self.transcript = transcript
         self.cause = cause
@@ -632,7 +507,7 @@ class Sink:
         self._dial = dial
         self._scanner = scanner
         self._scan_names = scan_names
-        self._payloads = _Payloads(payload_dir_fd, payload_bytes, flow_bytes, self._limit)
+        self._payloads = Payloads(payload_dir_fd, payload_bytes, flow_bytes, self._limit)
         self._max_listeners = max_listeners
         self._max_connections = max_connections
         self._max_flows = max_flows
@@ -1044,9 +919,9 @@ class Sink:
 
     # --- telling ---
 
-    def transcript(self, kind: str, *, store: bool = True, scan: bool = True) -> _Transcript:
+    def transcript(self, kind: str, *, store: bool = True, scan: bool = True) -> Transcript:
         """A new transcript whose file is named after ``kind``."""
-        return _Transcript(kind, self._payloads if store else None, self._scanner if scan else None)
+        return Transcript(kind, self._payloads if store else None, self._scanner if scan else None)
 
     def flow(self, proto: str, address: str, port: int, source: tuple[str, int], cause: Mapping[str, object]) -> Event:
         """The first fields of a ``flow`` event."""
