@@ -20,10 +20,10 @@ import socket
 import struct
 import time
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from .certificates import CertificateAuthority
-from .conversation import BANNERS, Conversation
+from .connections import ROUNDS, Endpoint, Relay, ServiceAddress, Stream
 from .netlink import is_loopback, normal_address
 from .protocols import (
     Datagram,
@@ -42,25 +42,18 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from .protocols import ClientHello, DnsQuery
+    from .protocols import DnsQuery
     from .transcript import Hit, Scanner
 
 __all__ = ["ServiceAddress", "Sink"]
 
 _CHUNK = 262_144
-_ROUNDS = 8  # chunks read from one connection before the others have their turn ...
-_TURN = 0.01  # ... or seconds
-_MOST_OUT = 262_144
 _MOST_FOLDED = 1_024
 _MOST_DATAGRAM_FLOWS = 4_096
 _MOST_ZONE_BYTES = 4 << 20
-_SILENCE = 2.0  # seconds after which a client that says nothing is taken to be waiting for us
-_GREETING = 0.3  # the same where the protocol of the port has the server speak first
-_PATIENCE = 30.0  # the same for one that has already spoken a protocol we answer
-_LINGER = 5.0  # seconds a client that closed its half has to fetch the rest of an answer
 _DATAGRAM_IDLE = 1.0
 
-_IN, _OUT, _GONE = select.EPOLLIN, select.EPOLLOUT, select.EPOLLHUP | select.EPOLLERR
+_IN = select.EPOLLIN
 
 # From the kernel's headers; the socket module does not have them.
 _IPV6_FREEBIND = 78
@@ -71,342 +64,6 @@ _SOL_RAW = 255
 _ICMP_FILTER = 1
 _ICMP6_FILTER = 1
 _ECHO_REQUEST, _ECHO_REQUEST6 = 8, 128
-
-
-class ServiceAddress(Protocol):
-    """What the sink needs of a declared service."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def host(self) -> str: ...
-    @property
-    def port(self) -> int: ...
-    @property
-    def upstream(self) -> str: ...
-
-
-class _Endpoint:
-    """An address and port the sink owns."""
-
-    def __init__(self, sock: socket.socket, kind: int, address: str, port: int) -> None:
-        self.sock = sock
-        self.kind = kind
-        self.address = address
-        self.port = port
-        self.cause: Mapping[str, object] = {}
-        self.service: ServiceAddress | None = None
-        self.watched = False
-
-
-class _Half:
-    """One non-blocking stream socket with a bounded queue of bytes to send."""
-
-    def __init__(self, sink: Sink, sock: socket.socket, callback: Callable[[int], object]) -> None:
-        self.sock = sock
-        self.fd = sock.fileno()
-        self.out = bytearray()
-        self.ended = False  # the peer will send no more
-        self.broken = False  # nothing can be sent to the peer any more
-        self.shut = False  # we will send no more
-        self._sink = sink
-        self._callback = callback
-        self._mask = 0
-        sock.setblocking(False)
-
-    def read(self) -> bytes | None:
-        """The next bytes; empty at the end; None when there are none now."""
-        try:
-            count = self.sock.recv_into(self._sink.buffer)
-        except (BlockingIOError, InterruptedError):
-            return None
-        except OSError:
-            # After a reset the kernel first hands out what had arrived, then the error: nothing is lost by ending here.
-            self.broken = True
-            count = 0
-        if not count:
-            self.ended = True
-            return b""
-        return bytes(memoryview(self._sink.buffer)[:count])
-
-    def flush(self) -> None:
-        while self.out and not self.broken:
-            try:
-                sent = self.sock.send(self.out)
-            except (BlockingIOError, InterruptedError):
-                return
-            except OSError as error:
-                if error.errno == errno.ENOTCONN:  # an upstream that is still connecting
-                    return
-                self.broken = True
-                break
-            del self.out[:sent]
-        if self.broken:
-            self.out.clear()
-
-    def shutdown(self) -> None:
-        if not self.shut:
-            self.shut = True
-            try:
-                self.sock.shutdown(socket.SHUT_WR)
-            except OSError:
-                pass
-
-    def watch(self, reading: bool) -> None:
-        """Ask for the events that matter now. A half that needs none is not registered: it would report its hang-up
-        for ever."""
-        mask = (_IN if reading and not self.ended else 0) | (_OUT if self.out else 0)
-        if mask != self._mask:
-            if self._mask:
-                self._sink.unregister(self.fd)
-            if mask:
-                self._sink.register(self.fd, mask, self._callback)
-            self._mask = mask
-
-    def close(self) -> None:
-        if self._mask:
-            self._sink.unregister(self.fd)
-            self._mask = 0
-        self.sock.close()
-
-
-class _Stream:
-    """A TCP connection the sink answers itself."""
-
-    def __init__(self, sink: Sink, sock: socket.socket, source: tuple[str, int], endpoint: _Endpoint) -> None:
-        self._sink = sink
-        self._endpoint = endpoint
-        self._source = source
-        self._cause = endpoint.cause
-        self._transcript = sink.transcript("tcp")
-        self._wire = 0
-        self._failed = ""
-        interceptor = _Interception(sink, endpoint.address) if sink.intercept else None
-        self._talk = Conversation(
-            endpoint.address,
-            endpoint.port,
-            self._transcript,
-            interceptor=interceptor,
-            dns=lambda message: sink.dns(message, endpoint.address, endpoint.port, source, self._cause),
-        )
-        self._half = _Half(sink, sock, self.handle)
-        self.touched = sink.now()
-
-    def begin(self) -> None:
-        """Start to listen to the client."""
-        self._half.watch(True)
-
-    def handle(self, mask: int) -> None:
-        if mask & (_IN | _GONE):
-            self.pump(_ROUNDS)
-        self._settle()
-
-    def pump(self, rounds: int) -> bool:
-        """Read what is there; say whether there was anything."""
-        start = time.monotonic()
-        for done in range(rounds):
-            # Searching a stream for canaries can be slow, and every trapped call of the world waits meanwhile.
-            if time.monotonic() - start > _TURN:
-                return True
-            data = self._half.read()
-            if data is None:
-                return done > 0
-            self.touched = self._sink.now()
-            if not data:
-                self._answer(self._talk.finish)
-                return True
-            self._wire += len(data)
-            self._answer(lambda data=data: self._talk.receive(data), data)  # type: ignore[misc]
-        return True
-
-    def _answer(self, say: Callable[[], bytes], data: bytes = b"") -> None:
-        if self._failed:
-            self._transcript.keep(data)
-            return
-        try:
-            reply = say()
-        except (
-            Exception
-        ) as error:  # the supervisor must outlive a mistake in a parser; the flow is then marked as not whole
-            self._failed = f"{type(error).__name__}: {error}"[:200]
-            return
-        # A client that sends for ever and never reads gets no more answers; what it sends is still read.
-        if len(self._half.out) + len(reply) <= _MOST_OUT:
-            self._half.out += reply
-
-    def _settle(self) -> None:
-        half = self._half
-        half.flush()
-        if half.ended and (half.broken or not half.out):
-            self.close(False)
-            return
-        if self._talk.closing and not half.out and not half.shut:
-            self._answer(self._talk.goodbye)
-            half.flush()
-            if not half.out:
-                half.shutdown()
-        half.watch(True)
-
-    def tick(self, now: float) -> None:
-        idle = now - self.touched
-        if self._half.ended:
-            if idle > _LINGER:
-                self.close(False)
-            return
-        if self._half.shut or idle < (_GREETING if not self._wire and self._endpoint.port in BANNERS else _SILENCE):
-            return
-        known = self._talk.facts()
-        if ("http" in known or "tls" in known) and idle < _PATIENCE:
-            return
-        before = len(self._half.out)
-        self._answer(self._talk.silence)
-        if len(self._half.out) == before:
-            # Whoever waits for an answer we cannot give gets the end of the stream rather than waiting for ever.
-            # Reading goes on.
-            self._half.flush()
-            self._half.shutdown()
-        else:
-            self.touched = now
-        self._settle()
-
-    def close(self, cutoff: bool) -> Event:
-        """End the connection and report it. ``cutoff``: the client had not finished."""
-        self._half.close()
-        event = self._sink.flow("tcp", self._endpoint.address, self._endpoint.port, self._source, self._cause)
-        event.update(self._transcript.close())
-        event.update(self._talk.facts())
-        if self._wire != self._transcript.length:
-            event["wire"] = self._wire
-        if self._failed:
-            event["failed"] = self._failed
-        if cutoff or self._failed:
-            event["cutoff"] = True
-        self._sink.ended(self, event)
-        return event
-
-
-class _Relay:
-    """A TCP connection to a declared service: passed on, both directions recorded."""
-
-    def __init__(
-        self, sink: Sink, sock: socket.socket, source: tuple[str, int], endpoint: _Endpoint, service: ServiceAddress
-    ) -> None:
-        self._sink = sink
-        self._endpoint = endpoint
-        self._source = source
-        self._cause = endpoint.cause
-        self._service = service
-        self._transcript = sink.transcript("tcp")
-        self._reply = sink.transcript("reply", scan=False)
-        self._talk = Conversation(endpoint.address, endpoint.port, self._transcript, passive=True)
-        self._error = ""
-        self.touched = sink.now()
-        self._client = _Half(sink, sock, self.handle)
-        self._upstream: _Half | None = None
-
-    def begin(self) -> None:
-        """Reach the service and start to pass on."""
-        try:
-            self._upstream = _Half(self._sink, self._sink.dial(self._service), self.handle)
-        except OSError as error:
-            self._error = f"the service cannot be reached: {error.strerror or error}"
-        self._settle()
-
-    def handle(self, _: int) -> None:
-        self.pump(_ROUNDS)
-        self._settle()
-
-    def pump(self, rounds: int) -> bool:
-        """Move what is there in both directions; say whether there was anything."""
-        moved = False
-        client, upstream = self._client, self._upstream
-        for _ in range(rounds):
-            # Back-pressure: a side is only read while the other side takes what it gets.
-            if not client.ended and (upstream is None or len(upstream.out) < _MOST_OUT):
-                data = client.read()
-                if data is not None:
-                    moved = True
-                    self._hear(data)
-                    if upstream is not None and not upstream.broken:
-                        upstream.out += data
-                        upstream.flush()
-                    continue
-            break
-        for _ in range(rounds):
-            if upstream is not None and not upstream.ended and len(client.out) < _MOST_OUT:
-                data = upstream.read()
-                if data is not None:
-                    moved = True
-                    self._reply.keep(data)
-                    if not client.broken:
-                        client.out += data
-                        client.flush()
-                    continue
-            break
-        if moved:
-            self.touched = self._sink.now()
-        return moved
-
-    def _hear(self, data: bytes) -> None:
-        if self._error.startswith("parser"):
-            self._transcript.keep(data)
-            return
-        try:
-            self._talk.receive(data) if data else self._talk.finish()
-        except Exception as error:  # as in _Stream: a mistake in a parser must not end the world
-            self._error = f"parser: {type(error).__name__}: {error}"[:200]
-
-    def _settle(self) -> None:
-        client, upstream = self._client, self._upstream
-        client.flush()
-        if upstream is None:
-            # Nobody to pass it on to: the client gets the end of the stream, what it still says is recorded.
-            client.shutdown()
-        else:
-            upstream.flush()
-            if client.ended and not upstream.out:
-                upstream.shutdown()
-            if upstream.ended and not client.out:
-                client.shutdown()
-        over = upstream is None or upstream.ended or upstream.broken
-        if client.ended and (client.broken or (over and not client.out)):
-            self.close(False)
-            return
-        client.watch(upstream is None or len(upstream.out) < _MOST_OUT)
-        if upstream is not None:
-            upstream.watch(len(client.out) < _MOST_OUT)
-
-    def tick(self, now: float) -> None:
-        if self._client.ended and now - self.touched > _PATIENCE:
-            self.close(False)
-
-    def close(self, cutoff: bool) -> Event:
-        self._client.close()
-        if self._upstream is not None:
-            self._upstream.close()
-        event = self._sink.flow("tcp", self._endpoint.address, self._endpoint.port, self._source, self._cause)
-        event.update(self._transcript.close())
-        event.update(self._talk.facts())
-        event["service"] = self._service.name
-        event["reply"] = self._reply.close()
-        if self._error:
-            event["failed"] = self._error
-        if cutoff or self._error.startswith("parser"):
-            event["cutoff"] = True
-        self._sink.ended(self, event)
-        return event
-
-
-class _Interception:
-    """Server contexts for one connection: a leaf for the name the client asks for and for the address it connected
-    to."""
-
-    def __init__(self, sink: Sink, address: str) -> None:
-        self._sink = sink
-        self._address = address
-
-    def context(self, hello: ClientHello) -> ssl.SSLContext | None:
-        return self._sink.tls_context(hello.sni, self._address)
 
 
 class _Raw:
@@ -511,9 +168,9 @@ class Sink:
         self._max_listeners = max_listeners
         self._max_connections = max_connections
         self._max_flows = max_flows
-        self._endpoints: OrderedDict[tuple[int, str, int], _Endpoint] = OrderedDict()
-        self._service_endpoints: dict[tuple[int, str, int], _Endpoint] = {}
-        self._connections: dict[_Stream | _Relay, None] = {}
+        self._endpoints: OrderedDict[tuple[int, str, int], Endpoint] = OrderedDict()
+        self._service_endpoints: dict[tuple[int, str, int], Endpoint] = {}
+        self._connections: dict[Stream | Relay, None] = {}
         self._datagrams: OrderedDict[tuple[str, str, int, str, int], _DatagramFlow] = OrderedDict()
         self._raw: list[_Raw] = []
         self._limits: set[str] = set()
@@ -657,7 +314,7 @@ class Sink:
         except ValueError:
             return None
 
-    def _open(self, kind: int, address: str, port: int) -> _Endpoint:
+    def _open(self, kind: int, address: str, port: int) -> Endpoint:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         sock = socket.socket(family, kind | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         try:
@@ -685,14 +342,14 @@ class Sink:
             raise OSError(
                 error.errno, f"the network sink cannot listen on {address} port {port}: {error.strerror}"
             ) from None
-        return _Endpoint(sock, kind, address, port)
+        return Endpoint(sock, kind, address, port)
 
-    def _watch(self, endpoint: _Endpoint) -> None:
+    def _watch(self, endpoint: Endpoint) -> None:
         if endpoint.kind == socket.SOCK_STREAM and not endpoint.watched and not self._paused:
             endpoint.watched = True
             self.register(endpoint.sock.fileno(), _IN, lambda _: self._accept(endpoint, 64))
 
-    def _unwatch(self, endpoint: _Endpoint) -> None:
+    def _unwatch(self, endpoint: Endpoint) -> None:
         if endpoint.watched:
             endpoint.watched = False
             self.unregister(endpoint.sock.fileno())
@@ -710,7 +367,7 @@ class Sink:
 
     # --- TCP ---
 
-    def _accept(self, endpoint: _Endpoint, rounds: int) -> bool:
+    def _accept(self, endpoint: Endpoint, rounds: int) -> bool:
         accepted = False
         for _ in range(rounds):
             if len(self._connections) >= self._max_connections and not self._make_place():
@@ -730,11 +387,11 @@ class Sink:
                 break
             accepted = True
             peer = (normal_address(source[0])[1], int(source[1]))
-            connection: _Stream | _Relay
+            connection: Stream | Relay
             if endpoint.service is not None:
-                connection = _Relay(self, sock, peer, endpoint, endpoint.service)
+                connection = Relay(self, sock, peer, endpoint, endpoint.service)
             else:
-                connection = _Stream(self, sock, peer, endpoint)
+                connection = Stream(self, sock, peer, endpoint)
             self._connections[connection] = None
             connection.begin()
         return accepted
@@ -747,7 +404,7 @@ class Sink:
         oldest = min(self._connections, key=lambda connection: connection.touched, default=None)
         if oldest is None or self.now() - oldest.touched < 1.0:
             return False
-        oldest.pump(_ROUNDS)
+        oldest.pump(ROUNDS)
         if oldest in self._connections:
             oldest.close(True)
         return True
@@ -763,7 +420,7 @@ class Sink:
         for endpoint in (*self._endpoints.values(), *self._service_endpoints.values()):
             self._watch(endpoint)
 
-    def ended(self, connection: _Stream | _Relay, event: Event) -> None:
+    def ended(self, connection: Stream | Relay, event: Event) -> None:
         """A connection has closed: tell it and forget it."""
         self._connections.pop(connection, None)
         self._tell(event)
@@ -987,7 +644,7 @@ class Sink:
                 if endpoint.kind == socket.SOCK_STREAM:
                     moved = self._accept(endpoint, 256) or moved
             for connection in tuple(self._connections):
-                if connection in self._connections and connection.pump(_ROUNDS):
+                if connection in self._connections and connection.pump(ROUNDS):
                     moved = True
                     connection.handle(0)
             if not self._connections and not moved:
