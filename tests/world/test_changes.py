@@ -9,7 +9,7 @@ import socket
 import stat
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -561,12 +561,12 @@ def layer(root: Path, attributes: dict[str, dict[str, bytes]]) -> int:
 
 
 @pytest.fixture
-def layers(tmp_path: Path) -> Iterator[tuple[Path, Path]]:
+def layers(tmp_path: Path) -> tuple[Path, Path]:
     lower, upper = tmp_path / "lower", tmp_path / "upper"
     lower.mkdir()
     upper.mkdir()
     prepare(lower)
-    yield lower, upper
+    return lower, upper
 
 
 def walk(upper: int, lower_path: Path) -> list[dict[str, Any]]:

@@ -83,6 +83,16 @@ def test_ordinary_files_are_there_and_are_no_decoys(planted: tuple[Path, list[de
     assert f"/home/dev/{path}" not in {d.path for d in found}
 
 
+def test_the_reference_counts_what_is_planted(planted: tuple[Path, list[decoys.Decoy]]) -> None:
+    page = Path(__file__).parents[2] / "docs/reference/decoys.md"
+    rows = [line.split("|") for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("| `")]
+    told = {row[1].strip(" `"): (int(row[2]), int(row[3])) for row in rows if row[2].strip().isdigit()}
+    assert told == {
+        kind: (len({d.path for d in planted[1] if d.kind == kind}), sum(d.kind == kind for d in planted[1]))
+        for kind in decoys.KINDS
+    }
+
+
 def test_nothing_says_that_it_is_bait(planted: tuple[Path, list[decoys.Decoy]]) -> None:
     for path, data in files(planted[0]).items():
         text = path.encode().lower() + data.lower()

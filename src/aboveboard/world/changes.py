@@ -34,6 +34,7 @@ Record = dict[str, object]
 
 _CHUNK = 1 << 20
 _SCAN_WHOLE = 256 << 10
+_SHORTEST_SEARCHED = 8  # no canary is as short as this, and most file names are
 _PATH_CHUNK = 4000
 _DIR = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -317,7 +318,9 @@ class _Reader:
                 self.limit("disk", f"the content of changed files could not be kept: {e.strerror}")
 
     def _search(self, data: bytes, at: str) -> list[dict[str, str]]:
-        return [hit.to_dict() for hit in self._scanner.scan(data, at)] if self._scanner is not None else []
+        if self._scanner is None or len(data) < _SHORTEST_SEARCHED:
+            return []
+        return [hit.to_dict() for hit in self._scanner.scan(data, at)]
 
 
 def _open(name: str, flags: int, directory: int) -> int:
