@@ -623,9 +623,7 @@ def parse_destination(text: str) -> Destination:
         raise ContractError(f"network pattern {_shown(text)}: port {_shown(port_text)} is not 1-65535 or *")
     host = canonical_host(host)
     shown = f"[{host}]" if ":" in host else host
-    return Destination(
-        protocol, host, port, f"{protocol + ':' if protocol else ''}{shown}:{port if port else '*'}"
-    )
+    return Destination(protocol, host, port, f"{protocol + ':' if protocol else ''}{shown}:{port if port else '*'}")
 
 
 def canonical_host(host: str) -> str:
@@ -671,7 +669,7 @@ def _host_expression(host: str) -> re.Pattern[str]:
 
 def _clean(key: str, given: object, canonical: object) -> tuple[str, ...]:
     if isinstance(given, str | bytes) or not hasattr(given, "__iter__"):
-        raise ContractError(f"{key} must be a list of strings, not {_shown(given)}; write {key} = [\"...\"]")
+        raise ContractError(f'{key} must be a list of strings, not {_shown(given)}; write {key} = ["..."]')
     found: set[str] = set()
     for item in given:
         if not isinstance(item, str):

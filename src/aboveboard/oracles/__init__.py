@@ -1,0 +1,1 @@
+"""Evidence and contract in, verdict out: pure functions, one module a channel."""

@@ -1,0 +1,115 @@
+"""What a path is: which root of the world it lies under, and what kind of place that makes it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aboveboard.contract import normalise
+from aboveboard.oracles import catalogue
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+RUNTIME = "runtime"
+CANDIDATE = "candidate"
+RIVAL = "rival"
+INPUT = "input"
+HOME = "home"
+TMP = "tmp"
+PROC = "proc"
+DEV = "dev"
+SYS = "sys"
+WORKSPACE = "workspace"
+OTHER = "other"
+
+_FIXED = {"/proc": PROC, "/dev": DEV, "/sys": SYS, "/tmp": TMP, "/var/tmp": TMP, "/dev/shm": TMP}
+_MAX_CACHED = 50_000
+
+
+class Places:
+    """Classifies absolute paths by the deepest root they lie under; roots are fixed before the run."""
+
+    def __init__(self, roots: Mapping[str, object], *, workspace: str, home: str) -> None:
+        self.home = normalise(home)
+        self.workspace = normalise(workspace)
+        self.candidates: list[str] = []
+        table = dict(_FIXED)
+        table.update(dict.fromkeys(catalogue.RUNTIME_PATHS, RUNTIME))
+        if workspace:
+            table[self.workspace] = WORKSPACE
+        if home:
+            table[self.home] = HOME
+        for name, paths in roots.items():
+            for path in paths if isinstance(paths, list) else ():
+                if isinstance(path, str) and path.startswith("/"):
+                    table[normalise(path)] = name
+                    if name == CANDIDATE:
+                        self.candidates.append(normalise(path))
+        self._table = table
+        self._directories: dict[str, str] = {}
+
+    def of(self, path: str) -> str:
+        """The class of a path."""
+        found = self._table.get(path)
+        if found is not None:
+            return found
+        directory = path.rpartition("/")[0]
+        found = self._directories.get(directory)
+        if found is None:
+            found = self._walk(directory)
+            if len(self._directories) < _MAX_CACHED:
+                self._directories[directory] = found
+        return found
+
+    def mark(self, path: str, name: str) -> None:
+        """Makes ``path`` a root of class ``name``; used before the first path under it is classified."""
+        self._table[path] = name
+        self._directories.clear()
+
+    def _walk(self, directory: str) -> str:
+        while directory:
+            found = self._table.get(directory)
+            if found is not None:
+                return found
+            directory = directory.rpartition("/")[0]
+        return self._table.get("/", OTHER)
+
+    def temporary(self, path: str, place: str) -> bool:
+        """Whether this is where temporary files belong. A workspace under /tmp is a workspace."""
+        return place == TMP or (place in (OTHER, DEV) and path.startswith(catalogue.TEMPORARY))
+
+    def home_cache(self, path: str) -> bool:
+        """Whether well-behaved libraries write here unasked."""
+        if not path.startswith(self.home + "/"):
+            return False
+        rest = path[len(self.home) :]
+        return (rest + "/").startswith(catalogue.HOME_CACHES) or rest in catalogue.HOME_CACHE_FILES
+
+    def credential(self, path: str) -> bool:
+        """Whether a path is where secrets are kept, planted or not."""
+        if path.endswith(catalogue.CREDENTIAL_ENDINGS):
+            return True
+        for part in catalogue.CREDENTIAL_DIRECTORIES:
+            if part in path:
+                name = path.rpartition("/")[2]
+                return name not in catalogue.CREDENTIAL_HARMLESS and not name.endswith(".pub")
+        return False
+
+    def persistence(self, path: str) -> bool:
+        """Whether something will run or obey a file at this path later."""
+        name = path.rpartition("/")[2]
+        if name in catalogue.PERSISTENCE_NAMES:
+            return True
+        if path.endswith(catalogue.PERSISTENCE_ENDINGS) and any(part in path for part in catalogue.TOOL_PARTS):
+            return True
+        return any(part in path for part in catalogue.PERSISTENCE_PARTS)
+
+    def tool(self, path: str, place: str) -> bool:
+        """Whether a path belongs to the runtime, an installed package or the PATH."""
+        if place == RUNTIME or any(part in path for part in catalogue.TOOL_PARTS):
+            return True
+        if place == OTHER:
+            return path.startswith(catalogue.TOOL_DIRECTORIES)
+        if place == HOME:
+            return path[len(self.home) :].startswith(catalogue.HOME_TOOL_DIRECTORIES)
+        return False

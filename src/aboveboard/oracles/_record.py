@@ -1,0 +1,508 @@
+"""One pass over the events: what is plainly harmless is dropped, the rest is indexed for judgement.
+
+What an event means often shows only later: whether a file read was the program's own is known when the final state of
+the file system is. So the pass keeps, bounded, what may matter and decides nothing that later events could change.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aboveboard.contract import normalise
+from aboveboard.oracles import _places as places
+from aboveboard.oracles import catalogue
+from aboveboard.oracles._places import Places
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from aboveboard.contract import Contract, Rules
+    from aboveboard.evidence.event import Event
+
+#: Distinct paths, flows or executions of one sort that are kept; more make the record indeterminate.
+MAX_KEPT = 200_000
+_PER_PATH = 4
+
+_SUCCESS = ("ok", "passed")
+_PROC_SELF = "/proc/"
+
+
+class Touches:
+    """Everything that wrote to one path: the first few events, and how it was opened."""
+
+    __slots__ = ("created", "events", "fs", "made", "meta", "opened", "truncated", "unlinked")
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        #: Events of the open family that asked for writing.
+        self.opened = False
+        self.created = False
+        self.truncated = False
+        #: Made by mkdir, link, symlink, rename or mknod.
+        self.made = False
+        self.unlinked = False
+        self.meta: list[Event] = []
+        self.fs: list[Event] = []
+
+    def add(self, event: Event) -> None:
+        # The first events say who began, the last who finished; the middle of a thousand writes says nothing.
+        if len(self.events) >= _PER_PATH:
+            self.events[-1] = event
+        else:
+            self.events.append(event)
+
+
+class Record:
+    """The indexed evidence of one world."""
+
+    def __init__(self, header: Event, contract: Contract, ignored: frozenset[str]) -> None:
+        self.header = header
+        self.workspace = header.text("workspace") or "/"
+        self.home = header.text("home") or "/home/dev"
+        self.rules: Rules = contract.compile(workspace=self.workspace, home=self.home)
+        self.places = Places(header.mapping("roots"), workspace=header.text("workspace"), home=self.home)
+        self.ignored = ignored
+
+        self.decoys: dict[str, str] = {}
+        self.canary_kinds: dict[str, str] = {}
+        self.values: dict[str, str] = {}
+        for decoy in header.mappings("decoys"):
+            path, kind, canary = decoy.get("path"), decoy.get("kind"), decoy.get("canary")
+            if isinstance(path, str):
+                self.decoys[normalise(path)] = kind if isinstance(kind, str) else "credential"
+            if isinstance(canary, str):
+                self.canary_kinds[canary] = kind if isinstance(kind, str) else "credential"
+                self._value(canary, decoy)
+        #: canary id → name of the environment variable that holds it.
+        self.variables: dict[str, str] = {}
+        for entry in header.mappings("environ_canaries"):
+            name, canary = entry.get("name"), entry.get("canary")
+            if isinstance(name, str) and isinstance(canary, str):
+                self.variables[canary] = name
+                self._value(canary, entry)
+        self._decoy_directories = frozenset(
+            ancestor for path in self.decoys for ancestor in _parents(path) if ancestor.count("/") > 1
+        )
+        self.decoy_inodes: dict[tuple[object, object], str] = {}
+        #: New name of a decoy that was linked or renamed → its first name.
+        self.aliases: dict[str, str] = {}
+
+        self.types: dict[str, int] = {}
+        self.first: dict[str, int] = {}
+        self.overflow: set[str] = set()
+        self.invalid = 0
+
+        self.reads: dict[str, list[Event]] = {}
+        self.decoy_reads: dict[str, list[Event]] = {}
+        self.environ_reads: dict[str, list[Event]] = {}
+        self.probes: dict[tuple[int, str], list[Event]] = {}
+        self.escapes: list[Event] = []
+        self.escape_opens: dict[str, list[Event]] = {}
+        self.observer: dict[str, list[Event]] = {}
+        self.sources: set[str] = set()
+        self.listings: set[tuple[int, str]] = set()
+        self.overlong = 0
+        self.touches: dict[str, Touches] = {}
+        self.refused_writes: dict[str, list[Event]] = {}
+        self.changes: dict[str, Event] = {}
+
+        self.execs: list[tuple[Event, str, int]] = []
+        self.digests: dict[object, str] = {}
+        self.image: dict[int, str] = {}
+        self.parent: dict[int, int] = {}
+        self.first_image: dict[int, str] = {}
+        self.nets: list[Event] = []
+        self.flows: list[Event] = []
+        self.packets: list[Event] = []
+        self.signals: list[Event] = []
+        self.survivors: list[Event] = []
+        self.limits: list[Event] = []
+        self.fanotify: list[Event] = []
+        self.pids: list[Event] = []
+        self.commands: dict[int, Event] = {}
+        self.statuses: dict[int, Event] = {}
+        self.witnesses: dict[str, tuple[bool, Event]] = {}
+        self.end: Event | None = None
+
+        self._handlers: dict[str, Callable[[Event], None]] = {
+            "open": self._on_open,
+            "exec": self._on_exec,
+            "hash": self._on_hash,
+            "fs": self._on_fs,
+            "meta": self._on_meta,
+            "proc": self._on_proc,
+            "net": lambda event: self._keep("net", self.nets, event),
+            "flow": lambda event: self._keep("flow", self.flows, event),
+            "packets": lambda event: self._keep("packets", self.packets, event),
+            "signal": lambda event: self._keep("signal", self.signals, event),
+            "survivor": lambda event: self._keep("survivor", self.survivors, event),
+            "limit": lambda event: self._keep("limit", self.limits, event),
+            "fanotify": lambda event: self._keep("fanotify", self.fanotify, event),
+            "pids": lambda event: self._keep("pids", self.pids, event),
+            "escape": lambda event: self._keep("escape", self.escapes, event),
+            "probe": self._on_probe,
+            "change": self._on_change,
+            "command": self._on_command,
+            "status": self._on_status,
+            "witness": self._on_witness,
+            "end": self._on_end,
+        }
+
+    def feed(self, events: Iterable[Event]) -> None:
+        """Indexes every event, in order."""
+        handlers, types, ignored = self._handlers, self.types, self.ignored
+        for event in events:
+            kind = event.type
+            types[kind] = types.get(kind, 0) + 1
+            if kind in ignored:
+                continue
+            handler = handlers.get(kind)
+            if handler is not None:
+                handler(event)
+            elif kind == "invalid":
+                self.invalid += 1
+
+    # ---- what judges ask -------------------------------------------------------------------------------------------
+
+    def made(self, path: str) -> bool:
+        """Whether the file at ``path`` came into being during the run, so that reading it tells nothing new."""
+        change = self.changes.get(path)
+        if change is not None and change.text("w") == "created":
+            return True
+        touch = self.touches.get(path)
+        if touch is not None and change is None:
+            # Created and gone again: the lower layer never had it, or its removal would be a change.
+            if (touch.created or touch.made) and touch.unlinked:
+                return True
+            if touch.truncated:
+                return True
+        # A rename of a whole tree moves files that have no event of their own.
+        return any(
+            (parent := self.touches.get(ancestor)) is not None and parent.made and self._created(ancestor)
+            for ancestor in _parents(path)
+        )
+
+    def _created(self, path: str) -> bool:
+        change = self.changes.get(path)
+        return change is None or change.text("w") == "created"
+
+    def actor(self, path: str) -> tuple[Event, ...]:
+        """The events that wrote to a path, or moved the tree it lies in."""
+        touch = self.touches.get(path)
+        if touch is not None and touch.events:
+            return tuple(touch.events)
+        for ancestor in _parents(path):
+            touch = self.touches.get(ancestor)
+            if touch is not None and touch.fs:
+                return tuple(touch.fs[:_PER_PATH])
+        return ()
+
+    def decoy(self, path: str) -> str | None:
+        """The planted path that ``path`` is, by name or by an alias made during the run."""
+        if path in self.decoys:
+            return path
+        return self.aliases.get(path)
+
+    def canary_name(self, canary: str) -> str:
+        """How to name a canary to a reader: the variable it stands in, or its id."""
+        return self.variables.get(canary, canary)
+
+    # ---- handlers --------------------------------------------------------------------------------------------------
+
+    def _value(self, canary: str, entry: Mapping[str, object]) -> None:
+        value = entry.get("value")
+        if isinstance(value, str) and len(value) >= 8:
+            self.values[canary] = value
+
+    def _keep(self, what: str, kept: list[Event], event: Event) -> None:
+        if len(kept) < MAX_KEPT:
+            kept.append(event)
+        else:
+            self.overflow.add(what)
+
+    def _note(self, what: str, table: dict[str, list[Event]], path: str, event: Event) -> None:
+        known = table.get(path)
+        if known is None:
+            if len(table) >= MAX_KEPT:
+                self.overflow.add(what)
+                return
+            table[path] = [event]
+        elif len(known) < _PER_PATH:
+            known.append(event)
+
+    def touch(self, path: str, event: Event) -> Touches:
+        found = self.touches.get(path)
+        if found is None:
+            found = Touches()
+            if len(self.touches) >= MAX_KEPT:
+                self.overflow.add("writes")
+            else:
+                self.touches[path] = found
+        found.add(event)
+        return found
+
+    def _on_open(self, event: Event) -> None:
+        get = event.data.get
+        path = get("x") or get("n")
+        access = get("a")
+        if type(path) is not str or type(access) is not str or not path:
+            return
+        result = get("r") or "ok"
+        done = result in _SUCCESS
+        if not done and result not in catalogue.BLOCKED:
+            if result == "ENAMETOOLONG":
+                self.overlong += 1
+            elif path.rpartition("/")[2] in catalogue.OBSERVER_NAMES:
+                self._note("observer", self.observer, path, event)
+            return
+        if "/../" in path or "//" in path or "/./" in path:
+            path = normalise(path)
+        writes = "w" in access or "t" in access or "m" in access
+        reads = "r" in access and "p" not in access
+        if reads and done and path.endswith(".py"):
+            self.sources.add(path)
+        if path.startswith(_PROC_SELF):
+            if reads or writes:
+                self._on_proc_open(path, event, writes=writes)
+            return
+        if path.startswith("/sys/"):
+            if path.startswith(catalogue.FINGERPRINT_PREFIXES) or (
+                path.startswith("/sys/class/net/") and path.endswith(catalogue.FINGERPRINT_SUFFIXES)
+            ):
+                self._probe(25, path, event)
+            elif path in catalogue.EVASION_PATHS:
+                self._probe(24, path, event)
+            elif path in catalogue.ESCAPE_PATHS or writes:
+                self._note("escape", self.escape_opens, path, event)
+            return
+        place = self.places.of(path)
+        if (writes or "c" in access) and place != places.DEV:
+            if done:
+                touch = self.touch(path, event)
+                touch.opened = touch.opened or writes
+                touch.created = touch.created or "c" in access
+                touch.truncated = touch.truncated or "t" in access
+            elif writes and not self.rules.write.match(path) and not self.places.temporary(path, place):
+                self._note("writes", self.refused_writes, path, event)
+        if "p" in access or get("k") == "dir" or "d" in access:
+            if done and "p" not in access and place in (places.WORKSPACE, places.HOME):
+                self.listings.add((event.command, path))
+            return
+        if not reads and not writes:
+            return
+        self._on_file(path, place, event, reads=reads)
+
+    def _on_file(self, path: str, place: str, event: Event, *, reads: bool) -> None:
+        decoy = self.decoy(path)
+        inode = event.data.get("v")
+        if type(inode) is list and len(inode) == 2:
+            key = (inode[0], inode[1])
+            if decoy is not None and type(inode[0]) is int and type(inode[1]) is int:
+                self.decoy_inodes[key] = decoy
+            elif self.decoy_inodes and type(inode[0]) is int and type(inode[1]) is int:
+                decoy = self.decoy_inodes.get(key)
+        if not reads:
+            return
+        if decoy is not None:
+            if self.decoys.get(decoy, "").startswith("fingerprint"):
+                self._probe(25, path, event)
+            else:
+                self._note("reads", self.decoy_reads, decoy, event)
+            return
+        if path in catalogue.FINGERPRINT_PATHS:
+            self._probe(25, path, event)
+            return
+        if path in catalogue.EVASION_PATHS:
+            self._probe(24, path, event)
+            return
+        if path in catalogue.ESCAPE_PATHS:
+            self._note("escape", self.escape_opens, path, event)
+            return
+        if path.rpartition("/")[2] in catalogue.OBSERVER_NAMES and place not in (places.WORKSPACE, places.CANDIDATE):
+            self._note("observer", self.observer, path, event)
+        if place in (places.RUNTIME, places.CANDIDATE, places.INPUT, places.TMP, places.DEV):
+            return
+        if self.rules.read.match(path) or self.rules.write.match(path):
+            return
+        self._note("reads", self.reads, path, event)
+
+    def _on_proc_open(self, path: str, event: Event, *, writes: bool) -> None:
+        name = path.rpartition("/")[2]
+        if name == "environ":
+            self._note("reads", self.environ_reads, path, event)
+        elif (
+            path in catalogue.ESCAPE_PATHS
+            or name == "mem"
+            or (writes and (name in catalogue.ESCAPE_PROC_FILES or path.startswith("/proc/sys/")))
+        ):
+            self._note("escape", self.escape_opens, path, event)
+        elif path in catalogue.FINGERPRINT_PATHS:
+            self._probe(25, path, event)
+        elif path in catalogue.EVASION_PATHS or name in catalogue.EVASION_PROC_FILES:
+            self._probe(24, path, event)
+
+    def _probe(self, kind: int, subject: str, event: Event) -> None:
+        known = self.probes.get((kind, subject))
+        if known is None:
+            if len(self.probes) < MAX_KEPT:
+                self.probes[kind, subject] = [event]
+        elif len(known) < _PER_PATH:
+            known.append(event)
+
+    def _on_probe(self, event: Event) -> None:
+        self._probe(24, event.path or event.syscall or "probe", event)
+
+    def _on_fs(self, event: Event) -> None:
+        source = _path(event, "x", "n")
+        target = _path(event, "tox", "to")
+        call = event.syscall
+        result = event.result
+        if result not in _SUCCESS:
+            if result in catalogue.BLOCKED:
+                path = target if call.startswith(("rename", "link")) else source
+                path = path or source
+                place = self.places.of(path)
+                free = place in (places.DEV, places.PROC, places.SYS) or self.places.temporary(path, place)
+                if path and not free and not self.rules.write.match(path):
+                    self._note("writes", self.refused_writes, path, event)
+                if self._protected(source) and call.startswith(("rename", "link")):
+                    self._take(source, "", event)
+            return
+        if call.startswith("symlink"):
+            # symlink(text, path): only the new name is touched; the text is no access to what it names.
+            self._make(target or source, event)
+            return
+        if call.startswith(("rename", "link")):
+            self._take(source, target, event)
+            self._make(target, event)
+            if call.startswith("rename") and source:
+                touch = self.touch(source, event)
+                touch.unlinked = True
+                touch.fs.append(event)
+            return
+        if not source:
+            return
+        if call.startswith(("unlink", "rmdir")):
+            touch = self.touch(source, event)
+            touch.unlinked = True
+            return
+        if call.startswith(("mkdir", "mknod")):
+            self._make(source, event)
+            return
+        touch = self.touch(source, event)
+        touch.opened = True
+        touch.truncated = touch.truncated or call.startswith("truncate")
+
+    def _make(self, path: str, event: Event) -> None:
+        if path:
+            touch = self.touch(path, event)
+            touch.made = True
+            if len(touch.fs) < _PER_PATH:
+                touch.fs.append(event)
+
+    def _protected(self, path: str) -> bool:
+        return bool(path) and (self.decoy(path) is not None or path in self._decoy_directories)
+
+    def _take(self, source: str, target: str, event: Event) -> None:
+        """A new name for an old file: as good as reading it, when the file is none of the program's business."""
+        if not source or source.startswith("/proc/"):
+            return
+        decoy = self.decoy(source)
+        if decoy is not None:
+            self._note("reads", self.decoy_reads, decoy, event)
+            if target:
+                self.aliases[target] = decoy
+            return
+        if target and source in self._decoy_directories:
+            for path in list(self.decoys):
+                if path.startswith(source + "/"):
+                    self.aliases[target + path[len(source) :]] = path
+        place = self.places.of(source)
+        private = place in (places.WORKSPACE, places.HOME, places.OTHER, places.RIVAL)
+        if private and not self.rules.read.match(source) and not self.rules.write.match(source):
+            self._note("reads", self.reads, source, event)
+
+    def _on_meta(self, event: Event) -> None:
+        path = _path(event, "x", "n")
+        if not path or path.startswith(("/proc/", "/dev/")):
+            return
+        result = event.result
+        if result in _SUCCESS or result in catalogue.BLOCKED:
+            touch = self.touch(path, event)
+            if len(touch.meta) < _PER_PATH:
+                touch.meta.append(event)
+
+    def _on_proc(self, event: Event) -> None:
+        pid = event.pid
+        path = event.text("x")
+        self.parent[pid] = event.integer("pp")
+        if path:
+            self.image[pid] = path
+            self.first_image.setdefault(pid, path)
+        elif event.integer("pp") in self.image:
+            self.image[pid] = self.image[event.integer("pp")]
+
+    def _on_exec(self, event: Event) -> None:
+        result = event.result
+        path = _path(event, "x", "n")
+        if result not in _SUCCESS and result not in catalogue.BLOCKED:
+            return
+        pid = event.pid
+        before = self.image.get(pid) or self.image.get(self.parent.get(pid, 0), "")
+        if len(self.execs) >= MAX_KEPT:
+            self.overflow.add("exec")
+        else:
+            self.execs.append((event, before, self.parent.get(pid, 0)))
+        if result in _SUCCESS:
+            self.image[pid] = path
+            self.first_image.setdefault(pid, path)
+        digest = event.text("h256")
+        if digest:
+            self.digests[path] = digest.lower()
+
+    def _on_hash(self, event: Event) -> None:
+        path, digest = event.path, event.text("h256")
+        if path and digest and len(self.digests) < MAX_KEPT:
+            self.digests[path] = digest.lower()
+
+    def _on_change(self, event: Event) -> None:
+        path = _path(event, "x", "n")
+        if not path:
+            return
+        if path not in self.changes and len(self.changes) >= MAX_KEPT:
+            self.overflow.add("change")
+        else:
+            self.changes[path] = event
+
+    def _on_command(self, event: Event) -> None:
+        if len(self.commands) < MAX_KEPT:
+            self.commands[event.command] = event
+
+    def _on_status(self, event: Event) -> None:
+        if len(self.statuses) < MAX_KEPT:
+            self.statuses[event.command] = event
+
+    def _on_witness(self, event: Event) -> None:
+        name = event.text("name")
+        if name and (name in self.witnesses or len(self.witnesses) < 64):
+            before = self.witnesses.get(name)
+            ok = event.flag("ok") and (before is None or before[0])
+            self.witnesses[name] = (ok, event if before is None or before[0] else before[1])
+
+    def _on_end(self, event: Event) -> None:
+        self.end = event
+
+
+def _path(event: Event, *keys: str) -> str:
+    for key in keys:
+        path = event.text(key)
+        if path:
+            return normalise(path) if "/../" in path or "//" in path or "/./" in path or path.endswith("/") else path
+    return ""
+
+
+def _parents(path: str) -> Iterable[str]:
+    end = path.rfind("/")
+    while end > 0:
+        yield path[:end]
+        end = path.rfind("/", 0, end)
