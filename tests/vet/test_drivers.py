@@ -102,10 +102,10 @@ def test_a_call_that_fails_says_so(drive, tmp_path, entry):
 
 
 def test_the_clock_is_shifted_for_python_code(drive, tmp_path):
-    import datetime
+    import datetime as dt
 
     assert drive(mode="call", entry="tool:years", shift=400 * 86_400, **{"pass": "text"}).returncode == 0
-    expected = (datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=400)).year
+    expected = (dt.datetime.now(dt.UTC) + dt.timedelta(days=400)).year
     assert set((tmp_path / "out").read_text().split()) == {str(expected)}
 
 

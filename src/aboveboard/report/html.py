@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from aboveboard.errors import printable
 from aboveboard.evidence.verdict import FORBIDDEN
-from aboveboard.vet.results import times
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -115,7 +114,7 @@ def _target(target: TargetReport, number: int) -> Iterable[str]:
 
 def _row(entry: Observed, alone: bool) -> str:
     effect = entry.effect
-    often = f" ×{times(effect)}" if times(effect) > 1 else ""
+    often = f" ×{effect.times}" if effect.times > 1 else ""
     mark = " <strong>only here</strong>" if alone else ""
     return (
         f"<tr><td>{_text(entry.phase)}<td>{effect.kind} {_text(effect.name)}"

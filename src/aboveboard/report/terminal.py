@@ -18,7 +18,6 @@ from aboveboard.errors import printable
 from aboveboard.evidence.verdict import ALLOWED, ATTEMPT, CLEAN, FORBIDDEN, INDETERMINATE
 from aboveboard.report.summary import RUNTIME, Summary, summarise
 from aboveboard.vet.compare import Sameness
-from aboveboard.vet.results import times
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -127,7 +126,8 @@ def _vet_parts(report: VetReport) -> Iterable[RenderableType]:
 
 def _effect_rows(target: TargetReport) -> list[tuple[str, Text]]:
     rows = [
-        (entry.phase, _effect_text(entry.effect, entry, len(target.trials))) for entry in target.forbidden[:MAX_ROWS]
+        (printable(entry.phase), _effect_text(entry.effect, entry, len(target.trials)))
+        for entry in target.forbidden[:MAX_ROWS]
     ]
     if len(target.forbidden) > MAX_ROWS:
         rows.append(("", Text(f"and {len(target.forbidden) - MAX_ROWS} more", style="dim")))
@@ -137,12 +137,12 @@ def _effect_rows(target: TargetReport) -> list[tuple[str, Text]]:
 
 
 def _effect_text(effect: Effect, entry: Observed | None = None, trials: int = 1) -> Text:
-    text = Text(effect.name, style="red" if effect.disposition == FORBIDDEN else "")
+    text = Text(printable(effect.name), style="red" if effect.disposition == FORBIDDEN else "")
     if effect.level == ATTEMPT:
         text.append(" (attempt)", style="dim")
     text.append(f"  {printable(effect.subject)[:300]}", style="default")
-    if times(effect) > 1:
-        text.append(f"  ×{times(effect)}", style="dim")
+    if effect.times > 1:
+        text.append(f"  ×{effect.times}", style="dim")
     if effect.canaries:
         text.append(f"  carries {printable(', '.join(effect.canaries))[:200]}", style="bold red")
     if entry is not None and len(entry.environments) < trials:
@@ -235,7 +235,10 @@ def _effect_table(effects: Sequence[Effect]) -> Table:
         table.add_column(name, overflow="fold", no_wrap=name in ("kind", "phase"))
     for effect in effects[:MAX_ROWS]:
         table.add_row(
-            str(effect.kind), effect.phase, _effect_text(effect), Text(printable(effect.program), style="dim")
+            str(effect.kind),
+            printable(effect.phase),
+            _effect_text(effect),
+            Text(printable(effect.program), style="dim"),
         )
     if len(effects) > MAX_ROWS:
         table.add_row("", "", Text(f"and {len(effects) - MAX_ROWS} more", style="dim"), "")

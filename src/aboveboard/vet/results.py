@@ -238,12 +238,6 @@ class VetReport:
         }
 
 
-def times(effect: Effect) -> int:
-    """How many equal effects were merged into this one."""
-    # mypy takes the field for tuple.count, which it shadows on purpose: the name is part of the JSON form.
-    return int(effect._asdict()["count"])
-
-
 def worst(verdicts: Iterable[str]) -> str:
     """Forbidden before indeterminate before clean; indeterminate when nothing was judged."""
     return max(verdicts, key=_SEVERITY.index, default=INDETERMINATE)

@@ -111,7 +111,9 @@ def command(argv: Sequence[str]) -> Target:
         raise TargetError("-- is followed by nothing", advice="Write the command after it: -- CMD ARG…")
     if any("\0" in word for word in argv):
         raise TargetError("the command holds a NUL byte", advice="Remove it: no program can receive it.")
-    return Target(Kind.COMMAND, " ".join(argv), os.path.basename(argv[0]) or argv[0], argv=tuple(argv))
+    # A path is relative to where the user stands; inside, the command stands in the workspace.
+    program = os.path.abspath(argv[0]) if os.sep in argv[0] else argv[0]
+    return Target(Kind.COMMAND, " ".join(argv), os.path.basename(program) or program, argv=(program, *argv[1:]))
 
 
 def recognise_all(texts: Sequence[str], argv: Sequence[str] = ()) -> tuple[Target, ...]:

@@ -157,6 +157,8 @@ class _Trial:
             limits=limits,
             tier=settings.tier,
             grace_seconds=contract.grace_seconds,
+            programs=self._plan.install_programs if name == "install" else self._plan.programs,
+            candidate=[mount.target for mount in mounts if mount.target in (phases.TOOL, phases.ENVIRONMENT)],
         )
         with world:
             for step in steps:
@@ -221,6 +223,9 @@ class _Trial:
         target = self._work / "carried" / inside.strip("/").replace("/", "-")
         target.parent.mkdir(exist_ok=True)
         world.get_tree(inside, target)
+        if inside == phases.ENVIRONMENT:
+            # Links are not taken out of a world; those of the interpreter are ours to make.
+            link_interpreter(target, base_python())
         return Mount(str(target), inside, "cow")
 
     def _output(self, taken: Path) -> Output:
@@ -288,12 +293,18 @@ def make_environment(folder: Path, python: str) -> None:
     """An empty virtual environment (PEP 405) for ``python``, to be mounted. Nothing runs for it."""
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     (folder / "lib" / f"python{version}" / "site-packages").mkdir(parents=True)
-    (folder / "bin").mkdir()
-    for name in ("python", "python3", f"python{version}"):
-        os.symlink(python, folder / "bin" / name)
+    link_interpreter(folder, python)
     home = os.path.dirname(python)
     full = ".".join(map(str, sys.version_info[:3]))
     (folder / "pyvenv.cfg").write_text(f"home = {home}\ninclude-system-site-packages = false\nversion = {full}\n")
+
+
+def link_interpreter(folder: Path, python: str) -> None:
+    """Make ``bin/python`` and its usual names point to ``python``, unless something else bears the name."""
+    (folder / "bin").mkdir(exist_ok=True)
+    for name in ("python", "python3", f"python{sys.version_info.major}.{sys.version_info.minor}"):
+        if not os.path.lexists(folder / "bin" / name):
+            os.symlink(python, folder / "bin" / name)
 
 
 def judged_files(evidence: Evidence) -> dict[str, str]:
