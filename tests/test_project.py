@@ -98,7 +98,17 @@ def fresh(code: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("module", ["aboveboard", "aboveboard.cli", "aboveboard.contract", "aboveboard.evidence"])
+@pytest.mark.parametrize(
+    "module",
+    [
+        "aboveboard",
+        "aboveboard.cli",
+        "aboveboard.contract",
+        "aboveboard.evidence",
+        "aboveboard.oracles.process",
+        "aboveboard.world",
+    ],
+)
 def test_importing_loads_nothing_heavy(module: str) -> None:
     loaded = fresh(f"import sys, {module}; print(*sys.modules, sep=chr(10))").splitlines()
     assert module in loaded
