@@ -118,7 +118,7 @@ def _vet_parts(report: VetReport) -> Iterable[RenderableType]:
         for phase, what in more:
             table.add_row("", "", "", phase, what)
     yield table
-    shown = [target for target in report.targets if target.verdict != CLEAN or target.notes or target.released]
+    shown = [target for target in report.targets if target.verdict != CLEAN or target.remarks or target.released]
     for target in shown:
         yield from _target_details(target, several)
     yield _vet_foot(report)
@@ -157,11 +157,12 @@ def _target_details(target: TargetReport, several: bool) -> Iterable[RenderableT
     if several and target.forbidden:
         unique = set(target.only_here)
         own = sum(entry.identity in unique for entry in target.forbidden)
-        yield Text(f"  {printable(target.label)}: {own} of its forbidden effects no other target has.", style="dim")
+        if own:
+            yield Text(f"{printable(target.label)}: {own} of its {len(target.forbidden)} forbidden effects are its alone")
     if target.verdict == FORBIDDEN and target.reasons:
-        yield _lines("also uncertain", [_reason(reason) for reason in target.reasons])
-    if target.notes:
-        yield _lines(f"{target.label}", target.notes)
+        yield _lines(f"also uncertain about {target.label}", [_reason(reason) for reason in target.reasons])
+    if target.remarks:
+        yield _lines(f"about {target.label}", target.remarks)
     if target.released is not None:
         kept = target.released
         yield _lines(f"released to {kept.folder}", [name for name, _ in kept.files] or ["nothing: no declared output"])
@@ -190,7 +191,7 @@ def _vet_foot(report: VetReport) -> Text:
 
 def _payload_panel(payload: Payload, title: str) -> RenderableType:
     head = Text()
-    head.append(f"{payload.protocol} {printable(payload.destination)}", style="bold")
+    head.append(printable(f"{payload.protocol} {payload.destination}"), style="bold")
     head.append(f"  {printable(payload.summary)}  {payload.bytes:,} bytes")
     if payload.canaries:
         head.append(f"  planted values inside: {printable(', '.join(payload.canaries))[:300]}", style="bold red")

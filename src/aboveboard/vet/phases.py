@@ -44,6 +44,9 @@ PHASES = ("install", "import", "call", "exit", "post")
 MARK = "{phase-mark}"
 """Stands in an argument for the path prefix by which a driver announces a phase; each world has its own."""
 
+INSTALLER_PROGRAMS = ("cut", "getopt", "lsb_release", "sed", "tr")
+"""What pip itself starts to name the distribution in its user agent (``lsb_release`` is a shell script)."""
+
 BUILD_PROGRAMS = (
     "ar", "as", "c++", "cc", "cc1", "cc1plus", "cmake", "collect2", "g++", "gcc", "ld", "ld.bfd", "ldconfig",
     "ldconfig.real", "lto-wrapper", "lto1", "make", "meson", "ninja", "nm", "objcopy", "pkg-config", "ranlib", "strip",
@@ -153,6 +156,7 @@ def plan(prepared: Prepared, calling: Calling, inputs: Sequence[str], environmen
         programs=runtime,
         install_programs=(
             *runtime,
+            *(INSTALLER_PROGRAMS if prepared.installs else ()),
             *(BUILD_PROGRAMS if builds else ()),
             *(("node", "npm", "sh", "env") if kind is Kind.NODE_PROJECT else ()),
         ),

@@ -135,8 +135,14 @@ class TargetReport:
         return weakest([verdict.assurance for trial in self.trials for _, verdict in trial.verdicts])
 
     @property
+    def remarks(self) -> tuple[str, ...]:
+        """Notes of the vetting itself, such as what did not run."""
+        return tuple(dict.fromkeys(note for trial in self.trials for note in trial.notes))
+
+    @property
     def notes(self) -> tuple[str, ...]:
-        found = [note for trial in self.trials for note in trial.notes]
+        """All notes, those of the oracle too."""
+        found = list(self.remarks)
         found += [note for trial in self.trials for _, verdict in trial.verdicts for note in verdict.notes]
         return tuple(dict.fromkeys(found))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import stat
@@ -34,6 +35,8 @@ MAX_OUTPUT_BYTES = 64 << 20
 """Of all output files of one trial together; what is beyond is left out of the comparison and noted."""
 MAX_OUTPUT_FILES = 10_000
 SAID_CHARS = 2_000
+_WORLD_ENDED = (errno.EPIPE, errno.EIO, errno.EFBIG)
+"""What a world answers when it is over, or when its candidate made more than can be taken out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,14 +164,16 @@ class _Trial:
             candidate=[mount.target for mount in mounts if mount.target in (phases.TOOL, phases.ENVIRONMENT)],
         )
         with world:
-            for step in steps:
-                if not self._step(world, step):
-                    break
-            else:
-                if take is None:
+            try:
+                if all(self._step(world, step) for step in steps) and take is None:
                     carried = [self._carry(world, inside) for inside in self._plan.carry]
-            if take is not None:
-                world.get_tree(phases.TASK, take)
+                if take is not None:
+                    world.get_tree(phases.TASK, take)
+            except OSError as problem:
+                if problem.errno not in _WORLD_ENDED:
+                    raise
+                # A candidate that uses up its world must still get a verdict: the evidence so far is sealed and judged.
+                self._reasons.append(Reason("world-ended", "", f"the world ended before the target did: {problem}"))
             evidence = world.close()
         verdict = judge(evidence, contract)
         self._verdicts.append((name, verdict))
