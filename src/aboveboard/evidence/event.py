@@ -27,8 +27,8 @@ class Event:
     type: str
     data: Mapping[str, object]
 
-    def __init__(self, type: str, data: Mapping[str, object]) -> None:
-        _set_type(self, type)
+    def __init__(self, kind: str, data: Mapping[str, object]) -> None:
+        _set_type(self, kind)
         _set_data(self, data)
 
     def __setattr__(self, name: str, value: object) -> None:

@@ -61,6 +61,7 @@ def reasons(
     _whole(record, findings, chain, found)
     _tier(record, contract, state, found)
     _limits(record, found)
+    _flows(record, found)
     _packets(record, found)
     _opens(record, found)
     _processes(record, found)
@@ -134,6 +135,13 @@ def _limits(record: Record, found: list[Reason]) -> None:
             told = f": {detail[:200]}" if detail else ""
             hidden = _HIDDEN_BY_LIMIT.get(what, "")
             found.append(Reason("limit", hidden, f"the bound {what[:40]} was reached{told}", (event.number,)))
+
+
+def _flows(record: Record, found: list[Reason]) -> None:
+    broken = [flow.number for flow in record.flows if flow.text("failed")]
+    if broken:
+        told = f"{len(broken)} transmissions could not be taken apart to their end"
+        found.append(Reason("flow-unread", TRANSMISSION, told, tuple(broken[:32])))
 
 
 def _packets(record: Record, found: list[Reason]) -> None:

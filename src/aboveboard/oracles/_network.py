@@ -18,11 +18,12 @@ if TYPE_CHECKING:
     from aboveboard.oracles._record import Record
 
 _WEB_PORTS = (80, 443)
+_DNS_PORT = 53
 _INET = ("inet", "inet6")
 _WITHOUT_BODY = ("GET", "HEAD", "OPTIONS", "DELETE", "TRACE", "CONNECT")
 _LOCAL_NAMES = ("localhost", "localhost.localdomain", "ip6-localhost", "ip6-loopback")
 #: ``socket`` calls of these families or types reach for the wire itself, all other refused ones for the kernel.
-_WIRE_FAMILIES = ("inet", "inet6", "packet", "vsock", "17", "40")
+_WIRE_FAMILIES = ("inet", "inet6", "packet", "vsock", "bluetooth", "can", "17", "29", "31", "40")
 
 
 class Services:
@@ -49,8 +50,13 @@ def judge_network(record: Record, findings: Findings) -> None:
         if event.text("fam") in _INET:
             makers[_address(event)] = event
     received: set[tuple[str, int]] = set()
+    queried = {_host(flow, "dst") for flow in record.flows if flow.text("proto") == "dns" or flow.mapping("dns")}
     for flow in record.flows:
-        received.add((_host(flow, "dst"), flow.integer("port")))
+        dst, port = _host(flow, "dst"), flow.integer("port")
+        received.add((dst, port))
+        carrier = port == _DNS_PORT and dst in queried and flow.text("proto") == "tcp" and not flow.mapping("dns")
+        if carrier and not hit_list(flow):
+            continue  # the connection that carried queries, each of which has its own flow
         _flow(record, findings, services, flow, makers)
     _names_together(record, findings)
     _calls(record, findings, services, received)
@@ -78,7 +84,7 @@ def _flow(
     detail = _describe(flow, http, tls)
     shown = [f"{record.canary_name(canary)}/{enc}" for canary, enc, _ in hits]
     secret = [hit for hit in hits if not hit[0].startswith("input:")]
-    secret = [hit for hit in secret if record.variables.get(hit[0]) not in record.rules.environment]
+    secret = [hit for hit in secret if record.variable(hit[0]) not in record.rules.environment]
     content = [hit for hit in hits if hit[0].startswith("input:")]
     witnesses = ("sink", "notify", "canary") if hits else ("sink", "notify")
 
@@ -95,7 +101,7 @@ def _flow(
             add(kind, NOTED, "a connection to nobody on loopback, nothing sent")
             return
         add(kind, FORBIDDEN, "no network pattern names the destination")
-        if any(hit[0] in record.variables for hit in secret):
+        if any(record.variable(hit[0]) for hit in secret):
             findings.add(7, FORBIDDEN, subject, "secret environment variables were sent", proofs,
                          witnesses=("sink", "canary"), canaries=shown, actor=actor)  # fmt: skip
         return
@@ -223,6 +229,8 @@ def _calls(record: Record, findings: Findings, services: Services, received: set
 
 def _socket(findings: Findings, event: Event) -> None:
     family, kind = event.text("fam") or str(event.integer("fam")), event.text("typ")
+    if family in ("unix", "netlink") and event.result == "passed":
+        return
     if family in _WIRE_FAMILIES:
         number, why = 3, "a socket below TCP and UDP, or to the hypervisor"
     else:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 #: Limits that a legitimate heavy task may reach too; reaching the others is abuse.
 _ABUSE = frozenset({"processes", "disk"})
+_RESOURCES = frozenset({"processes", "disk", "wall", "memory", "output", "payload"})
 #: That many processes are worth a word.
 _MANY_PROCESSES = 1_000
 _MANY_OVERLONG = 100
@@ -35,13 +36,13 @@ class _Declared:
         start = self._chain.get(event.command)
         if start is None:
             self._chain[event.command] = (event.pid, path)
-            self._add(event.pid, path)
+            self._add(event, path)
             return True
         pid, last = start
         if pid != event.pid or not self._leads_on(event, last):
             return False
         self._chain[event.command] = (pid, path)
-        self._add(pid, path)
+        self._add(event, path)
         return True
 
     def _leads_on(self, event: Event, last: str) -> bool:
@@ -52,11 +53,11 @@ class _Declared:
             argument and last.endswith(argument.lstrip(".")) for argument in event.texts("argv")[1:4]
         )
 
-    def _add(self, pid: int, path: str) -> None:
+    def _add(self, event: Event, path: str) -> None:
         self.programs.add(path)
-        first = self._record.first_image.get(pid)
-        if first and self._record.places.of(path) != places.RUNTIME and self._record.places.of(first) == places.RUNTIME:
-            self.programs.add(first)
+        interpreter = self._record.actual.get(event.number, "")
+        if interpreter and self._record.places.of(interpreter) == places.RUNTIME:
+            self.programs.add(interpreter)
 
 
 def judge_programs(record: Record, findings: Findings) -> None:
@@ -82,6 +83,26 @@ def _execs(record: Record, findings: Findings) -> None:
         if declared.takes(event, path):
             continue
         _exec(record, findings, declared, look_alikes, event, before, parent)
+    for actual, asked in record.swapped:
+        _swapped(record, findings, declared, actual, asked)
+
+
+def _swapped(record: Record, findings: Findings, declared: _Declared, actual: Event, asked: Event) -> None:
+    """A process that runs another file than its exec named: the interpreter of a ``#!``, or a swap behind our back."""
+    path = actual.path
+    if path in declared.programs:
+        return
+    place, changed = record.places.of(path), path in record.changes
+    if place == places.RUNTIME and not changed:
+        return
+    if place == places.CANDIDATE and asked.flag("main"):
+        return
+    digest = record.digests.get(path, "")
+    if record.rules.programs.rule(path, path, digest, original=place != places.CANDIDATE and not changed) is not None:
+        return
+    made = changed or path.startswith("/memfd:") or path.endswith(" (deleted)") or record.made(path)
+    findings.add(19 if made else 18, FORBIDDEN, path, f"runs in place of {asked.path[:200]}, which its exec named",
+                 (asked, actual), witnesses=("notify",), detail=_command_line(asked), actor=asked)  # fmt: skip
 
 
 def _exec(
@@ -165,7 +186,7 @@ def _arguments(record: Record, findings: Findings, event: Event) -> None:
     if not hits and record.values:
         line = "\0".join(event.texts("argv"))
         hits = [(canary, "raw") for canary, value in record.values.items() if value in line]
-    hits = [hit for hit in hits if record.variables.get(hit[0]) not in record.rules.environment]
+    hits = [hit for hit in hits if record.variable(hit[0]) not in record.rules.environment]
     if hits:
         findings.add(
             27,
@@ -194,8 +215,8 @@ def _limits(record: Record, findings: Findings) -> None:
     for event in record.limits:
         what = event.text("what") or "limit"
         detail = event.text("d")
-        if what == "events":
-            findings.add(30, NOTED, what, "flooded the observer up to its bound", (event,), witnesses=("notify",),
+        if what not in _RESOURCES:
+            findings.add(30, NOTED, what, "what the observer can take was exceeded", (event,), witnesses=("notify",),
                          detail=detail)  # fmt: skip
             continue
         disposition = FORBIDDEN if what in _ABUSE else NOTED
@@ -212,12 +233,9 @@ def _limits(record: Record, findings: Findings) -> None:
 def _escapes(record: Record, findings: Findings) -> None:
     for event in record.escapes:
         call = event.syscall or event.text("n") or event.text("d") or "?"
-        named = {call, event.text("n"), event.text("d").partition("=")[0].partition(" ")[0]}
-        detail = " ".join(part for part in (event.text("n"), event.text("d")) if part and part != call)
-        if named & catalogue.BLINDING_CALLS:
-            findings.add(30, NOTED, call, "hides the process from observers; answered without effect", (event,),
-                         level=ATTEMPT, witnesses=("escape",), detail=detail)  # fmt: skip
-        elif call in catalogue.HARMLESS_CALLS:
+        parts = (event.text("abi"), event.text("n"), event.text("d"))
+        detail = " ".join(part for part in parts if part and part != call)
+        if call in catalogue.HARMLESS_CALLS and not event.text("abi"):
             findings.add(23, NOTED, call, "a run-time library tries it and does without", (event,), level=ATTEMPT,
                          witnesses=("escape",), detail=detail)  # fmt: skip
         else:

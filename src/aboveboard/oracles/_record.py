@@ -14,7 +14,7 @@ from aboveboard.oracles import catalogue
 from aboveboard.oracles._places import Places
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
     from aboveboard.contract import Contract, Rules
     from aboveboard.evidence.event import Event
@@ -64,22 +64,25 @@ class Record:
         self.ignored = ignored
 
         self.decoys: dict[str, str] = {}
-        self.canary_kinds: dict[str, str] = {}
+        #: Name a hit may bear → planted value. Hits name a decoy by its path and a variable as ``env:NAME``.
         self.values: dict[str, str] = {}
+        #: Name a hit may bear → name of the environment variable that holds the value.
+        self.variables: dict[str, str] = {}
+        holders: dict[str, str] = {}
+        for entry in header.mappings("environ_canaries"):
+            name, canary = entry.get("name"), entry.get("canary")
+            if isinstance(name, str) and isinstance(canary, str):
+                holders[canary] = name
+                self.variables[canary] = self.variables[f"env:{name}"] = name
+                self._value(f"env:{name}", canary)
         for decoy in header.mappings("decoys"):
             path, kind, canary = decoy.get("path"), decoy.get("kind"), decoy.get("canary")
             if isinstance(path, str):
                 self.decoys[normalise(path)] = kind if isinstance(kind, str) else "credential"
-            if isinstance(canary, str):
-                self.canary_kinds[canary] = kind if isinstance(kind, str) else "credential"
-                self._value(canary, decoy)
-        #: canary id → name of the environment variable that holds it.
-        self.variables: dict[str, str] = {}
-        for entry in header.mappings("environ_canaries"):
-            name, canary = entry.get("name"), entry.get("canary")
-            if isinstance(name, str) and isinstance(canary, str):
-                self.variables[canary] = name
-                self._value(canary, entry)
+                if isinstance(canary, str):
+                    self._value(path, canary)
+                    if canary in holders:
+                        self.variables[path] = holders[canary]
         self._decoy_directories = frozenset(
             ancestor for path in self.decoys for ancestor in _parents(path) if ancestor.count("/") > 1
         )
@@ -107,10 +110,15 @@ class Record:
         self.changes: dict[str, Event] = {}
 
         self.execs: list[tuple[Event, str, int]] = []
-        self.digests: dict[object, str] = {}
+        #: pid → its last exec, until a ``proc`` event tells what really runs.
+        self.executed: dict[int, Event] = {}
+        #: ``proc`` events of processes that run another file than their exec named, with that exec.
+        self.swapped: list[tuple[Event, Event]] = []
+        #: Number of such an exec → what ran: for a script its interpreter.
+        self.actual: dict[int, str] = {}
+        self.digests: dict[str, str] = {}
         self.image: dict[int, str] = {}
         self.parent: dict[int, int] = {}
-        self.first_image: dict[int, str] = {}
         self.nets: list[Event] = []
         self.flows: list[Event] = []
         self.packets: list[Event] = []
@@ -203,16 +211,21 @@ class Record:
             return path
         return self.aliases.get(path)
 
+    def variable(self, canary: str) -> str | None:
+        """The environment variable whose value a hit is, or None."""
+        return self.variables.get(canary) or self.variables.get(canary.partition("#")[0])
+
     def canary_name(self, canary: str) -> str:
-        """How to name a canary to a reader: the variable it stands in, or its id."""
-        return self.variables.get(canary, canary)
+        """How to name a canary to a reader: the variable it stands in, or where it was planted."""
+        if canary.startswith("/"):
+            return canary
+        return self.variable(canary) or canary
 
     # ---- handlers --------------------------------------------------------------------------------------------------
 
-    def _value(self, canary: str, entry: Mapping[str, object]) -> None:
-        value = entry.get("value")
-        if isinstance(value, str) and len(value) >= 8:
-            self.values[canary] = value
+    def _value(self, name: str, value: str) -> None:
+        if len(value) >= 12:
+            self.values.setdefault(name, value)
 
     def _keep(self, what: str, kept: list[Event], event: Event) -> None:
         if len(kept) < MAX_KEPT:
@@ -350,7 +363,12 @@ class Record:
             known.append(event)
 
     def _on_probe(self, event: Event) -> None:
-        self._probe(24, event.path or event.syscall or "probe", event)
+        name = event.path
+        if name.startswith("PR_SET_DUMPABLE"):
+            self._probe(30, name, event)
+        elif name and event.syscall != "memfd_create":
+            # An anonymous file is nothing in itself; running one is judged at its exec.
+            self._probe(24, name, event)
 
     def _on_fs(self, event: Event) -> None:
         source = _path(event, "x", "n")
@@ -424,8 +442,8 @@ class Record:
 
     def _on_meta(self, event: Event) -> None:
         path = _path(event, "x", "n")
-        if not path or path.startswith(("/proc/", "/dev/")):
-            return
+        if not path.startswith("/") or path.startswith(("/proc/", "/dev/")):
+            return  # nothing was found under that name
         result = event.result
         if result in _SUCCESS or result in catalogue.BLOCKED:
             touch = self.touch(path, event)
@@ -433,14 +451,19 @@ class Record:
                 touch.meta.append(event)
 
     def _on_proc(self, event: Event) -> None:
-        pid = event.pid
-        path = event.text("x")
-        self.parent[pid] = event.integer("pp")
-        if path:
-            self.image[pid] = path
-            self.first_image.setdefault(pid, path)
-        elif event.integer("pp") in self.image:
-            self.image[pid] = self.image[event.integer("pp")]
+        pid, parent, path = event.pid, event.integer("pp"), event.text("x")
+        if parent:
+            self.parent[pid] = parent
+        if not path:
+            if parent in self.image:
+                self.image.setdefault(pid, self.image[parent])
+            return
+        asked = self.executed.pop(pid, None)
+        if asked is not None and path != asked.path and len(self.swapped) < MAX_KEPT:
+            # The path of an exec can be changed after it was looked at; what runs cannot.
+            self.swapped.append((event, asked))
+            self.actual[asked.number] = path
+        self.image[pid] = path
 
     def _on_exec(self, event: Event) -> None:
         result = event.result
@@ -455,7 +478,8 @@ class Record:
             self.execs.append((event, before, self.parent.get(pid, 0)))
         if result in _SUCCESS:
             self.image[pid] = path
-            self.first_image.setdefault(pid, path)
+            if len(self.executed) < MAX_KEPT:
+                self.executed[pid] = event
         digest = event.text("h256")
         if digest:
             self.digests[path] = digest.lower()

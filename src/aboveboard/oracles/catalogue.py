@@ -508,9 +508,6 @@ HARMLESS_CALLS = frozenset(
      "mseal", "statmount", "listmount", "lsm_get_self_attr", "lsm_list_modules",
      "ioprio_set", "sched_setattr", "memfd_secret"}
 )  # fmt: skip
-#: Calls by which a process hides from its observer.
-BLINDING_CALLS = frozenset({"PR_SET_DUMPABLE", "prctl"})
-
 #: Signals that end or disturb nobody.
 HARMLESS_SIGNALS = frozenset({0, 17, 18, 23, 28})
 
