@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 PLAIN_WIDTH = 120
 """Columns when the output is not a terminal."""
+MAX_PANELS = 5
+"""Payloads shown of one target."""
+MAX_NAMES = 4
 MAX_ROWS = 40
 """Rows of one list on a screen; JSON and HTML have all."""
 
@@ -144,7 +147,7 @@ def _effect_text(effect: Effect, entry: Observed | None = None, trials: int = 1)
     if effect.times > 1:
         text.append(f"  ×{effect.times}", style="dim")
     if effect.canaries:
-        text.append(f"  carries {printable(', '.join(effect.canaries))[:200]}", style="bold red")
+        text.append(f"  carries {_planted(effect.canaries)}", style="bold red")
     if entry is not None and len(entry.environments) < trials:
         text.append(f"  only in {', '.join(entry.environments)}", style="magenta")
     return text
@@ -152,20 +155,25 @@ def _effect_text(effect: Effect, entry: Observed | None = None, trials: int = 1)
 
 def _target_details(target: TargetReport, several: bool) -> Iterable[RenderableType]:
     payloads = [payload for entry in target.forbidden for payload in entry.payloads]
-    for payload in dict.fromkeys(payloads):
+    for payload in [payload for payload in dict.fromkeys(payloads) if payload.protocol != "dns"][:MAX_PANELS]:
+        # A name that was looked up stands in the table already.
         yield _payload_panel(payload, f"sent by {target.label}")
     if several and target.forbidden:
         unique = set(target.only_here)
         own = sum(entry.identity in unique for entry in target.forbidden)
-        if own:
-            yield Text(f"{printable(target.label)}: {own} of its {len(target.forbidden)} forbidden effects are its alone")
+        if own == len(target.forbidden):
+            yield Text(f"{printable(target.label)} alone did this: no other target has any of these effects.")
+        elif own:
+            yield Text(
+                f"{printable(target.label)}: {own} of its {len(target.forbidden)} forbidden effects are its alone."
+            )
     if target.verdict == FORBIDDEN and target.reasons:
         yield _lines(f"also uncertain about {target.label}", [_reason(reason) for reason in target.reasons])
     if target.remarks:
         yield _lines(f"about {target.label}", target.remarks)
     if target.released is not None:
         kept = target.released
-        yield _lines(f"released to {kept.folder}", [name for name, _ in kept.files] or ["nothing: no declared output"])
+        yield _lines(f"{target.label} released to {kept.folder}", [name for name, _ in kept.files] or ["nothing: no declared output"])
         if kept.withheld:
             yield _lines("withheld", [f"{name}: {reason}" for name, reason in kept.withheld])
 
@@ -189,12 +197,20 @@ def _vet_foot(report: VetReport) -> Text:
     return text
 
 
+def _planted(canaries: Sequence[str]) -> str:
+    """``3 planted secrets: A, B, C`` from ``id/encoding`` texts; one secret may be found in several encodings."""
+    names = list(dict.fromkeys(canary.rpartition("/")[0] or canary for canary in canaries))
+    shown = ", ".join(name.removeprefix("env:") for name in names[:MAX_NAMES])
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    return f"{len(names)} planted secret{'s' * (len(names) != 1)}: {printable(shown)[:200]}{more}"
+
+
 def _payload_panel(payload: Payload, title: str) -> RenderableType:
     head = Text()
     head.append(printable(f"{payload.protocol} {payload.destination}"), style="bold")
     head.append(f"  {printable(payload.summary)}  {payload.bytes:,} bytes")
     if payload.canaries:
-        head.append(f"  planted values inside: {printable(', '.join(payload.canaries))[:300]}", style="bold red")
+        head.append(f"  carries {_planted(payload.canaries)}", style="bold red")
     body = printable(payload.excerpt)[:600]
     parts: list[RenderableType] = [head]
     if body:
@@ -216,7 +232,7 @@ def _verdict_parts(verdict: Verdict, evidence: Evidence | None) -> Iterable[Rend
         from aboveboard.vet.results import observe
 
         payloads = [p for row in observe(evidence, verdict, "") if row.effect in shown for p in row.payloads]
-        for payload in list(dict.fromkeys(payloads))[:5]:
+        for payload in list(dict.fromkeys(payloads))[:MAX_PANELS]:
             yield _payload_panel(payload, "sent")
     if verdict.reasons:
         yield _lines(
@@ -262,10 +278,10 @@ def _trace_parts(summary: Summary) -> Iterable[RenderableType]:
         yield _lines("names looked up", summary.names)
     if summary.flows:
         yield Text("sent", style="bold")
-        for payload in summary.flows[:10]:
+        for payload in summary.flows[:MAX_PANELS]:
             yield _payload_panel(payload, "")
-        if len(summary.flows) > 10:
-            yield Text(f"  and {len(summary.flows) - 10} more flows", style="dim")
+        if len(summary.flows) > MAX_PANELS:
+            yield Text(f"  and {len(summary.flows) - MAX_PANELS} more flows", style="dim")
     if summary.refusals:
         yield _lines("refused calls", [f"{name} ×{count}" for name, count in summary.refusals.items()])
     if summary.limits:
