@@ -1,0 +1,7 @@
+"""Worlds: disposable places in which code runs and every effect has a witness (``docs/explanation/process-oracle.md``)."""
+
+from .spec import WITNESSES, Limits, Service
+from .view import Mount
+from .world import Assurance, Completed, Process, World
+
+__all__ = ["WITNESSES", "Assurance", "Completed", "Limits", "Mount", "Process", "Service", "World"]

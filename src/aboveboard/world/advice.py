@@ -1,0 +1,48 @@
+"""What to do when a step of making a world fails: one table, used by errors and by ``aboveboard doctor``."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+APPARMOR_SWITCH = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns"
+_MAX_NAMESPACES = "/proc/sys/user/max_user_namespaces"
+_CLONE_SWITCH = "/proc/sys/kernel/unprivileged_userns_clone"
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="ascii") as f:
+            return f.read().strip()
+    except OSError:
+        return ""
+
+
+def in_container() -> bool:
+    """True in what looks like a Docker, Podman or Kubernetes container."""
+    return os.path.exists("/.dockerenv") or os.path.exists("/run/.containerenv") or "KUBERNETES_SERVICE_HOST" in os.environ
+
+
+def advice_for(step: str, number: int) -> str:
+    """The narrowest fix known for a failing step, for this machine."""
+    if step.startswith(("unshare", "write uid_map", "write gid_map", "fork PID 1")) or "overlay" in step or "mount" in step:
+        if _read(APPARMOR_SWITCH) == "1" and os.geteuid():
+            return (
+                "AppArmor restricts user namespaces here (Ubuntu 23.10 and later). Allow them for this interpreter only: "
+                "write a profile that says `userns,` for it (aboveboard doctor prints one), or for all programs: "
+                "sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0"
+            )
+        if _read(_MAX_NAMESPACES) == "0":
+            return "user namespaces are switched off: sudo sysctl user.max_user_namespaces=15000"
+        if _read(_CLONE_SWITCH) == "0":
+            return "unprivileged user namespaces are switched off: sudo sysctl kernel.unprivileged_userns_clone=1"
+        if in_container():
+            return (
+                "the container's profile forbids it: run with --security-opt seccomp=unconfined --security-opt "
+                "apparmor=unconfined (or --privileged), or use --tier N"
+            )
+        if number == errno.ENOSPC:
+            return "the limit of namespaces is reached: close other worlds, or raise user.max_*_namespaces"
+    if number == errno.ENOSYS:
+        return "the kernel is too old or lacks the feature: Linux 5.14 or newer is needed"
+    return "run `aboveboard doctor` to see every step; --tier N works without namespaces, with less assurance"

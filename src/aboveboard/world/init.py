@@ -1,0 +1,164 @@
+"""PID 1 of a world: starts commands under the filter, reaps everything, and dies with the supervisor.
+
+It is our own code, so it is not filtered; it keeps no capability, cannot be signalled from inside (the kernel drops signals
+to a namespace's init that it has no handler for) and is not dumpable, so nothing inside can look into it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import select
+import signal
+import socket
+
+from . import _linux as linux
+from . import proof, wire
+from .programs import rusage_fields
+from .syscalls import build_filter
+
+PROOF = -1
+"""Command number of the process that proves the witnesses."""
+
+_RESET = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGCHLD)
+
+
+class Init:
+    """The loop of PID 1. ``control`` leads to the supervisor."""
+
+    def __init__(self, control: socket.socket, landlock: list[tuple[int, int]] | None, handled: int) -> None:
+        self._control = control
+        self._landlock = landlock
+        self._handled = handled
+        self._commands: dict[int, int] = {}
+
+    def run(self) -> None:
+        """Serve until the supervisor hangs up; never returns."""
+        reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        poller = select.poll()
+        poller.register(self._control, select.POLLIN)
+        poller.register(reader, select.POLLIN)
+        while True:
+            for fd, _ in poller.poll():
+                if fd == reader:
+                    try:
+                        os.read(reader, 512)
+                    except BlockingIOError:
+                        pass
+                    self._reap()
+                else:
+                    received = wire.receive(self._control)
+                    if received is None:
+                        os._exit(0)
+                    self._handle(*received)
+
+    def _reap(self) -> None:
+        ended = False
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                if ended:
+                    wire.send(self._control, {"idle": True})
+                return
+            if not pid:
+                return
+            ended = True
+            command = self._commands.pop(pid, None)
+            if command is not None:
+                code = os.waitstatus_to_exitcode(status)
+                wire.send(
+                    self._control,
+                    {"exit": command, "code": code, "rusage": rusage_fields((usage[0], usage[1], usage[2]))},
+                )
+
+    def _handle(self, message: wire.Message, fds: list[int]) -> None:
+        if "run" in message:
+            pid = os.fork()
+            if pid == 0:
+                try:
+                    self._child(message, fds)
+                finally:
+                    os._exit(127)
+            self._commands[pid] = int(message["run"])  # type: ignore[call-overload]
+            for fd in fds:
+                os.close(fd)
+            wire.send(self._control, {"started": message["run"], "ns": pid})
+        elif "kill" in message:
+            for pid, command in self._commands.items():
+                if command == message["kill"]:
+                    os.kill(pid, signal.SIGKILL)
+        elif "census" in message:
+            try:
+                with open("/proc/sys/kernel/ns_last_pid", "rb") as f:
+                    last = int(f.read())
+            except (OSError, ValueError):
+                last = -1
+            wire.send(self._control, {"census": last})
+
+    def _child(self, message: wire.Message, fds: list[int]) -> None:
+        """Become the command: descriptors, limits, then the filter, then exec. ``fds``: 0, 1, 2, the launch socket."""
+        launch = fds[3]
+        try:
+            os.setsid()
+            signal.set_wakeup_fd(-1)
+            for number in _RESET:
+                signal.signal(number, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_SETMASK, [])
+            high = [os.dup2(fd, 200 + i, inheritable=False) for i, fd in enumerate(fds)]
+            for target, fd in enumerate(high[:3]):
+                os.dup2(fd, target, inheritable=True)
+            launch = 3
+            os.dup2(high[3], launch, inheritable=False)
+            linux.syscall("close_range", 4, 0x7FFFFFFF, 0)
+            os.chdir(message["cwd"])  # type: ignore[arg-type]
+            os.umask(0o022)
+            for name, value in message["limits"].items():  # type: ignore[attr-defined]
+                _limit(getattr(resource, name), value)
+            proving = message["run"] == PROOF
+            # The supervisor takes the listener over by pidfd_getfd, which an undumpable task refuses.
+            linux.prctl(linux.PR_SET_DUMPABLE, 1)
+            if self._landlock is not None and not proving:
+                linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
+                linux.landlock_restrict(self._handled, self._landlock)
+            linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
+            listener = linux.install_filter(build_filter())
+            os.write(launch, str(listener).encode())
+            os.read(launch, 1)
+            os.close(listener)
+            if proving:
+                proof.act(message, launch)
+                os._exit(0)
+            os.execve(message["program"], message["argv"], message["env"])  # type: ignore[call-overload]
+        except OSError as e:
+            try:
+                os.write(launch, b"E%d" % (e.errno or errno.EIO))
+            except OSError:
+                pass
+            os._exit(127 if e.errno == errno.ENOENT else 126)
+
+
+def _limit(which: int, value: int) -> None:
+    soft, hard = resource.getrlimit(which)
+    if hard != resource.RLIM_INFINITY:
+        value = min(value, hard)
+    try:
+        resource.setrlimit(which, (value, value))
+    except (OSError, ValueError):
+        pass
+
+
+def main(control: socket.socket, landlock: list[tuple[int, int]] | None, handled: int) -> None:
+    """Become PID 1's loop: drop everything, then serve."""
+    linux.set_name("systemd")
+    try:
+        linux.rename_argv(b"/sbin/init")
+    except (OSError, ValueError):
+        pass
+    linux.drop_all_capabilities()
+    linux.prctl(linux.PR_SET_DUMPABLE, 0)
+    linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
+    Init(control, landlock, handled).run()
