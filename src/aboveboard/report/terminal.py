@@ -155,8 +155,11 @@ def _effect_text(effect: Effect, entry: Observed | None = None, trials: int = 1)
 
 def _target_details(target: TargetReport, several: bool) -> Iterable[RenderableType]:
     payloads = [payload for entry in target.forbidden for payload in entry.payloads]
-    for payload in [payload for payload in dict.fromkeys(payloads) if payload.protocol != "dns"][:MAX_PANELS]:
-        # A name that was looked up stands in the table already.
+    # A name that was looked up stands in the table already; the same bytes sent twice are shown once.
+    different = {
+        (entry.destination, entry.sha256, entry.summary): entry for entry in payloads if entry.protocol != "dns"
+    }
+    for payload in list(different.values())[:MAX_PANELS]:
         yield _payload_panel(payload, f"sent by {target.label}")
     if several and target.forbidden:
         unique = set(target.only_here)
@@ -173,7 +176,10 @@ def _target_details(target: TargetReport, several: bool) -> Iterable[RenderableT
         yield _lines(f"about {target.label}", target.remarks)
     if target.released is not None:
         kept = target.released
-        yield _lines(f"{target.label} released to {kept.folder}", [name for name, _ in kept.files] or ["nothing: no declared output"])
+        yield _lines(
+            f"{target.label} released to {kept.folder}",
+            [name for name, _ in kept.files] or ["nothing: no declared output"],
+        )
         if kept.withheld:
             yield _lines("withheld", [f"{name}: {reason}" for name, reason in kept.withheld])
 
@@ -197,6 +203,15 @@ def _vet_foot(report: VetReport) -> Text:
     return text
 
 
+def _body(excerpt: str) -> str:
+    """The start of a payload: as text when it is text, else as a hex dump's first line would say it."""
+    odd = sum(not (char.isprintable() or char in "\r\n\t") for char in excerpt)
+    if odd * 5 > len(excerpt):
+        raw = excerpt.encode("utf-8", "surrogateescape")
+        return raw[:64].hex(" ") + (" …" if len(raw) > 64 else "")
+    return printable(excerpt[:600]) + ("…" if len(excerpt) > 600 else "")
+
+
 def _planted(canaries: Sequence[str]) -> str:
     """``3 planted secrets: A, B, C`` from ``id/encoding`` texts; one secret may be found in several encodings."""
     names = list(dict.fromkeys(canary.rpartition("/")[0] or canary for canary in canaries))
@@ -211,10 +226,10 @@ def _payload_panel(payload: Payload, title: str) -> RenderableType:
     head.append(f"  {printable(payload.summary)}  {payload.bytes:,} bytes")
     if payload.canaries:
         head.append(f"  carries {_planted(payload.canaries)}", style="bold red")
-    body = printable(payload.excerpt)[:600]
+    body = _body(payload.excerpt)
     parts: list[RenderableType] = [head]
     if body:
-        parts.append(Text(body + ("…" if len(payload.excerpt) > 600 else ""), style="dim"))
+        parts.append(Text(body, style="dim"))
     return Panel(Group(*parts), title=Text(printable(title)), title_align="left", border_style="red", box=box.ROUNDED)
 
 

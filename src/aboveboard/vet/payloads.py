@@ -62,7 +62,8 @@ def payload_of(event: Event, evidence: Evidence | None = None) -> Payload:
             file = ""
     if http:
         text = text.partition("\r\n\r\n")[2]
-    elif dns:
+    elif dns or tls:
+        # Nothing but what the summary says, and ciphertext.
         text = ""
     return Payload(
         event.text("proto"),

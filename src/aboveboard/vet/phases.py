@@ -125,7 +125,9 @@ def plan(prepared: Prepared, calling: Calling, inputs: Sequence[str], environmen
         folder = f"{TOOL}/{prepared.inside}"
         if prepared.npm:
             argv = (prepared.npm, "install", "--offline", "--no-audit", "--no-fund", "--foreground-scripts")
-            install.append(Step("install", "npm install", argv, folder))
+            # npm would ask for its own newest version, and read the user's settings, which hold a token.
+            env = {"npm_config_update_notifier": "false", "npm_config_userconfig": os.devnull}
+            install.append(Step("install", "npm install", argv, folder, env))
             carry.append(folder)
         else:
             notes.append("npm is not on this machine: the install scripts did not run")

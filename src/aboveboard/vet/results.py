@@ -306,7 +306,7 @@ def _tells(entry: Observed) -> bool:
     return entry.effect.disposition != NOTED
 
 
-def observe(evidence: Evidence, verdict: Verdict, environment: str, *, default_phase: str = "") -> tuple[Observed, ...]:
+def observe(evidence: Evidence, verdict: Verdict, environment: str) -> tuple[Observed, ...]:
     """The effects of one world with their phase and payloads, looked up in the events that prove them.
 
     An effect all of whose events came after the main process of its command had ended belongs to ``post``.
@@ -314,19 +314,28 @@ def observe(evidence: Evidence, verdict: Verdict, environment: str, *, default_p
     wanted = {number for effect in verdict.effects for number in effect.events}
     ended: dict[int, int] = {}
     payloads: dict[int, Payload] = {}
+    dialled: dict[tuple[int, str, int], str] = {}
+    phases: dict[int, str] = {}
     for event in evidence.events():
         if event.type == "status":
             ended.setdefault(event.command, event.number)
+        elif event.type == "net":
+            dialled.setdefault((event.command, event.text("addr"), event.integer("port")), event.phase)
         elif event.type == "flow" and event.number in wanted:
             payloads[event.number] = payload_of(event, evidence)
+            # A flow is written when it is over, which may be long after the call that began it.
+            began = dialled.get((event.command, event.text("dst"), event.integer("port")))
+            if began is not None:
+                phases[event.number] = began
     rows = []
     for effect in verdict.effects:
         end = ended.get(effect.command)
         late = effect.command > 0 and end is not None and effect.pid and effect.events and min(effect.events) > end
+        began = next((phases[number] for number in effect.events if number in phases), "")
         rows.append(
             Observed(
                 effect,
-                "post" if late else (effect.phase or default_phase),
+                began or ("post" if late else effect.phase),
                 (environment,),
                 tuple(payloads[number] for number in effect.events if number in payloads),
             )

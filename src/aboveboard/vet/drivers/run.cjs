@@ -41,7 +41,10 @@ async function main() {
   const loaded = await load(spec.folder);
   if (spec.mode === "import") return mark("exit");
   let entry = loaded;
-  for (const part of (spec.entry || "").split(".").filter(Boolean)) entry = entry[part];
+  for (const part of (spec.entry || "").split(".").filter(Boolean)) {
+    // CommonJS has no "default": the module itself is meant.
+    entry = part === "default" && entry[part] === undefined ? entry : entry[part];
+  }
   if (typeof entry !== "function" && entry && typeof entry.default === "function") entry = entry.default;
   if (typeof entry !== "function") throw new Error(`${spec.entry || "the module"} is not a function`);
   mark("call");
