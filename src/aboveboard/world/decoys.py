@@ -118,9 +118,9 @@ class _File:
         self.path = _split(path.encode())
         self.key: tuple[str, bool, list[_Part]] | None = None
         self.parts: list[_Part] | None = None
+        self.random_bytes = 0
         if content is not None:
             self._read(content)
-        self.random_bytes = _random_bytes(self.parts or [])
 
     def _read(self, content: bytes) -> None:
         first, _, rest = content.partition(b"\n")
@@ -137,6 +137,7 @@ class _File:
             self.parts = []
         else:
             self.parts = _split(content)
+        self.random_bytes = _random_bytes(self.parts)
 
 
 def _random_bytes(parts: list[_Part]) -> int:
