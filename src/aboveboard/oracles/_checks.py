@@ -179,7 +179,7 @@ def _packets(record: Record, found: list[Reason]) -> None:
             source, target = entry.get("src"), entry.get("dst")
             source = canonical_host(source) if isinstance(source, str) else ""
             target = canonical_host(target) if isinstance(target, str) else ""
-            sport, dport, protocol = entry.get("sport"), entry.get("dport"), entry.get("proto")
+            sport, dport, protocol = _port(entry.get("sport")), _port(entry.get("dport")), entry.get("proto")
             if (target, dport) in endpoints or (source, sport) in endpoints:
                 continue
             if dport in ports or sport in ports:
@@ -191,7 +191,7 @@ def _packets(record: Record, found: list[Reason]) -> None:
                 if source.startswith("127.") and target.startswith("127."):
                     continue
             if len(unexplained) < _MAX_SHOWN:
-                unexplained.append(f"{protocol!s:.8} to {target[:64]} port {dport!s:.8}")
+                unexplained.append(f"{protocol!s:.8} to {target[:64]} port {dport}")
                 events.append(event.number)
     if unexplained:
         found.append(
@@ -202,6 +202,10 @@ def _packets(record: Record, found: list[Reason]) -> None:
                 tuple(dict.fromkeys(events)),
             )
         )
+
+
+def _port(value: object) -> int:
+    return value if isinstance(value, int) else 0
 
 
 def _opens(record: Record, found: list[Reason]) -> None:

@@ -221,14 +221,15 @@ def _place_of_change(
         return 12, FORBIDDEN, "written beside the candidate's code; no write pattern covers it"
     if record.places.tool(path, place):
         return 14, FORBIDDEN, f"a file of the runtime or of an installed tool was {what}"
-    if place == places.INPUT or record.rules.read.match(path):
-        if existed:
-            return 15, FORBIDDEN, f"a declared input was {what}"
-        return 12, FORBIDDEN, "written among the inputs; no write pattern covers it"
+    # Before the inputs: what is harmless under a contract must not become a breach under a wider one.
     if record.places.home_cache(path) and not record.places.credential(path):
         if existed and path.startswith(record.places.home + "/.cache/"):
             return 29, NOTED, f"an entry of a cache that others use was {what}"
         return 12, NOTED, "home-cache: libraries keep caches and settings here"
+    if place == places.INPUT or record.rules.read.match(path):
+        if existed:
+            return 15, FORBIDDEN, f"a declared input was {what}"
+        return 12, FORBIDDEN, "written among the inputs; no write pattern covers it"
     if not existed:
         return 12, FORBIDDEN, "no write pattern covers it"
     if what == "deleted":

@@ -86,7 +86,7 @@ class Record:
         self._decoy_directories = frozenset(
             ancestor for path in self.decoys for ancestor in _parents(path) if ancestor.count("/") > 1
         )
-        self.decoy_inodes: dict[tuple[object, object], str] = {}
+        self.decoy_inodes: dict[tuple[int, int], str] = {}
         #: New name of a decoy that was linked or renamed → its first name.
         self.aliases: dict[str, str] = {}
 
@@ -300,20 +300,15 @@ class Record:
         if "p" in access or get("k") == "dir" or "d" in access:
             if done and "p" not in access and place in (places.WORKSPACE, places.HOME):
                 self.listings.add((event.command, path))
+            elif done:
+                self._decoy_of(path, event)  # a handle is no read, but it gives the file another name
             return
         if not reads and not writes:
             return
         self._on_file(path, place, event, reads=reads)
 
     def _on_file(self, path: str, place: str, event: Event, *, reads: bool) -> None:
-        decoy = self.decoy(path)
-        inode = event.data.get("v")
-        if type(inode) is list and len(inode) == 2:
-            key = (inode[0], inode[1])
-            if decoy is not None and type(inode[0]) is int and type(inode[1]) is int:
-                self.decoy_inodes[key] = decoy
-            elif self.decoy_inodes and type(inode[0]) is int and type(inode[1]) is int:
-                decoy = self.decoy_inodes.get(key)
+        decoy = self._decoy_of(path, event)
         if not reads:
             return
         if decoy is not None:
@@ -338,6 +333,17 @@ class Record:
         if self.rules.read.match(path) or self.rules.write.match(path):
             return
         self._note("reads", self.reads, path, event)
+
+    def _decoy_of(self, path: str, event: Event) -> str | None:
+        """The planted file that was opened, by its name or by the inode it was seen to have."""
+        decoy = self.decoy(path)
+        inode = event.data.get("v")
+        if type(inode) is list and len(inode) == 2 and type(inode[0]) is int and type(inode[1]) is int:
+            if decoy is not None:
+                self.decoy_inodes[inode[0], inode[1]] = decoy
+            elif self.decoy_inodes:
+                decoy = self.decoy_inodes.get((inode[0], inode[1]))
+        return decoy
 
     def _on_proc_open(self, path: str, event: Event, *, writes: bool) -> None:
         name = path.rpartition("/")[2]
