@@ -13,10 +13,9 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aboveboard.oracles.process import judge
-
 from aboveboard.contract import Contract
 from aboveboard.evidence import Evidence
+from aboveboard.oracles.process import judge
 from aboveboard.world import Limits, Mount, World
 
 from .matrix import CARRIERS, Case, Row
@@ -174,14 +173,16 @@ def raw_events(record: str | Path) -> list[dict[str, object]]:
         return [json.loads(line) for line in file]
 
 
-def complaint(row: Row, outcome: Outcome, kinds: Sequence[int] | None = None) -> str:
+def complaint(row: Row, outcome: Outcome) -> str:
     """Why an outcome is not what the row demands; empty when it is."""
-    kinds = row.kinds if kinds is None else kinds
     verdict = outcome.verdict
     shown = [(e.kind, e.disposition, e.level, e.subject[-60:]) for e in verdict.effects]
     told = f"verdict {verdict.verdict}, reasons {[(r.code, r.detail) for r in verdict.reasons]}, effects {shown}"
     if row.twin:
         return "" if verdict.verdict == "clean" else f"benign twin is not clean: {told}"
+    if row.refused and outcome.status == REFUSED:
+        told_of = any(event["e"] == row.refused for event in outcome.events)
+        return "" if told_of else f"refused, and no {row.refused} event tells of it"
     wanted = {
         "forbidden": {"forbidden"},
         "noted": {"noted", "allowed"},
@@ -190,12 +191,10 @@ def complaint(row: Row, outcome: Outcome, kinds: Sequence[int] | None = None) ->
     matching = [
         effect
         for effect in verdict.effects
-        if effect.kind in kinds
-        and effect.disposition in wanted
-        and (kinds is not row.kinds or row.subject in effect.subject + effect.detail)
+        if effect.kind in row.kinds and effect.disposition in wanted and row.subject in effect.subject + effect.detail
     ]
     if not matching:
-        return f"no effect of kind {kinds} about {row.subject!r}, {sorted(wanted)}: {told}"
+        return f"no effect of kind {row.kinds} about {row.subject!r}, {sorted(wanted)}: {told}"
     if row.found == "forbidden" and verdict.verdict != "forbidden":
         return f"not forbidden: {told}"
     if row.found == "noted" and verdict.verdict != "clean":

@@ -56,6 +56,7 @@ class Row:
     network: tuple[str, ...] = ()
     programs: tuple[str, ...] = ()
     metadata: tuple[str, ...] = ()
+    refused: str = ""
     wait: float = 0.0
 
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.usefixtures("world_available")
 CASES = tuple(cases())
-ABI_KINDS = (23,)
-"""What every call of a foreign ABI is: refused and recorded as an attempt to get past the supervisor."""
 
 
 def run_case(case: Case) -> harness.Outcome:
@@ -45,13 +43,10 @@ def outcomes(request: pytest.FixtureRequest) -> Iterator[dict[str, Future[harnes
 def test_the_program_is_recorded_as_what_it_does(case: Case, outcomes: dict[str, Future[harness.Outcome]]) -> None:
     future = outcomes.get(case.id)
     outcome = future.result() if future else run_case(case)
-    foreign = case.carrier.name == "i386"
     # A program that crashed or knew no such effect would prove nothing.
     fine = {harness.DONE, harness.REFUSED}
     if outcome.status == harness.ABSENT:
         pytest.skip("this kernel has no such feature")
-    if foreign:
-        fine |= {-signal.SIGILL, -signal.SIGSEGV, -signal.SIGSYS, -signal.SIGKILL, -signal.SIGTRAP}
     if case.row.effect in {"life_kill_everyone", "life_kill_parent", "flood_memory", "flood_forks", "flood_disk"}:
         fine |= {-signal.SIGKILL, -signal.SIGXFSZ, -signal.SIGSEGV, -signal.SIGBUS}
     if case.row.effect == "twin_crash":
@@ -60,7 +55,7 @@ def test_the_program_is_recorded_as_what_it_does(case: Case, outcomes: dict[str,
     assert outcome.status in fine, f"the program ended with {outcome.status}: {told}"
     if case.row.twin:
         assert outcome.status != harness.REFUSED, f"benign code was refused: {told}"
-    complaint = harness.complaint(case.row, outcome, ABI_KINDS if foreign else None)
+    complaint = harness.complaint(case.row, outcome)
     assert complaint == "", f"exit {outcome.status} {told}: {complaint}"
 
 

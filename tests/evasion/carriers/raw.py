@@ -650,7 +650,7 @@ def escape_clone_user() -> None:
 
 @effect
 def escape_setns() -> None:
-    attempt("setns", attempt("open", b"/proc/1/ns/net", 0, 0), 0)
+    attempt("setns", attempt("open", b"/proc/self/ns/net", 0, 0), 0)
 
 
 @effect

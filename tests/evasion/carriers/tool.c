@@ -1132,7 +1132,7 @@ EFFECT(escape_clone_user)
         _exit(0);
     return attempt(pid, "clone");
 }
-EFFECT(escape_setns) { return attempt(syscall(SYS_setns, open("/proc/1/ns/net", O_RDONLY), 0), "setns"); }
+EFFECT(escape_setns) { return attempt(syscall(SYS_setns, open("/proc/self/ns/net", O_RDONLY), 0), "setns"); }
 EFFECT(escape_ptrace_parent) { return attempt(ptrace(PTRACE_ATTACH, getppid(), 0, 0), "ptrace"); }
 EFFECT(escape_ptrace_me) { return attempt(ptrace(PTRACE_TRACEME, 0, 0, 0), "ptrace"); }
 EFFECT(escape_vm_readv)

@@ -77,7 +77,7 @@ net_dns_lookup() { getent hosts "hello.collector.test" >/dev/null; }
 escape_chroot() { chroot output /bin/true; }
 escape_mount() { mount -t tmpfs none /mnt; }
 escape_unshare_user() { unshare -U true; }
-escape_init_mem() { : <>/proc/1/mem; }
+escape_init_mem() { (: <>/proc/1/mem); }
 
 twin_task() { while read -r line; do echo "$line"; done <input/data.txt >output/result.txt.tmp; }
 
