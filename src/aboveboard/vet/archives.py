@@ -180,7 +180,9 @@ def read_pyproject(pyproject: dict[str, Any]) -> tuple[tuple[str, ...], tuple[st
     def table(value: object) -> dict[str, Any]:
         return value if isinstance(value, dict) else {}
 
-    build = strings(table(pyproject.get("build-system")).get("requires")) or DEFAULT_BUILD_REQUIRES
+    system = table(pyproject.get("build-system"))
+    # An empty list is an answer (PEP 518): a back end that lies in the tree needs nothing.
+    build = strings(system.get("requires")) if "requires" in system else DEFAULT_BUILD_REQUIRES
     project = table(pyproject.get("project"))
     scripts = tuple((k, v) for k, v in table(project.get("scripts")).items() if isinstance(v, str))
     return build, strings(project.get("dependencies")), scripts

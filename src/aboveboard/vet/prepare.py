@@ -238,8 +238,10 @@ def _build_packages(
             needed += fetch.metadata_of(package).build_requires
     if not needed:
         return ()
-    # Old setuptools asks for wheel dynamically, which cannot be known without running the project.
-    return fetch.collect(sorted({*filter(_applies, needed), "wheel"}), offline=offline)
+    if any(re.match(r"setuptools\b", line.strip(), re.IGNORECASE) for line in needed):
+        # Old setuptools asks for wheel dynamically, which cannot be known without running the project.
+        needed.append("wheel")
+    return fetch.collect(sorted(set(filter(_applies, needed))), offline=offline)
 
 
 def _applies(line: str) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from aboveboard.contract import Contract
-from aboveboard.errors import EnvironmentProblem, UsageError
+from aboveboard.errors import ContractError, EnvironmentProblem, UsageError
 from aboveboard.evidence.verdict import CLEAN
 from aboveboard.vet import matrix, phases, targets, trial
 from aboveboard.vet.prepare import Prepared, prepare
@@ -111,9 +111,7 @@ def vet(
     started = time.monotonic()
     if isinstance(given, (str, Path, targets.Target)):
         given = [given]
-    allowed = (
-        contract if isinstance(contract, Contract) else Contract.load(contract) if contract else Contract.default()
-    )
+    allowed = contract if isinstance(contract, Contract) else _contract(contract)
     chosen = _recognise(given, command)
     paths = [_input(Path(path)) for path in inputs]
     names = _input_names(paths)
@@ -174,6 +172,15 @@ async def avet(
     from functools import partial
 
     return await asyncio.to_thread(partial(vet, given, **options))  # type: ignore[arg-type]
+
+
+def _contract(source: Path | str | None) -> Contract:
+    if source is None:
+        return Contract.default()
+    try:
+        return Contract.load(source)
+    except ValueError as problem:
+        raise ContractError(str(problem), advice="docs/reference/contract.md has the grammar.") from None
 
 
 def _recognise(given: Sequence[str | Path | Target], command: Sequence[str]) -> tuple[Target, ...]:

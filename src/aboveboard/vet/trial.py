@@ -204,7 +204,7 @@ class _Trial:
             detail = f"{step.name} did not end within {self._settings.timeout:g} s and was stopped"
             self._reasons.append(Reason("target-timeout", "", detail))
         elif step.needed and done.returncode != 0:
-            last = said.strip().rpartition("\n")[2][:300]
+            last = last_words(said)
             self._reasons.append(Reason("target-failed", "", f"{step.name} failed with {done.returncode}: {last}"))
             return False
         return True
@@ -215,13 +215,13 @@ class _Trial:
         failed = [ran for ran in calls if ran.returncode != 0 and not ran.timed_out]
         if failed and not output.files:
             ran = failed[0]
-            last = ran.said.strip().rpartition("\n")[2][:300]
+            last = last_words(ran.said)
             self._reasons.append(
                 Reason("target-failed", "", f"{ran.name} failed with {ran.returncode} and left no output: {last}")
             )
         imports = [ran for ran in self._ran if ran.name == "import" and ran.returncode != 0 and not ran.timed_out]
         if imports:
-            last = imports[0].said.strip().rpartition("\n")[2][:300]
+            last = last_words(imports[0].said)
             self._reasons.append(Reason("target-failed", "", f"the import failed: {last}"))
 
     def _carry(self, world: World, inside: str) -> Mount:
@@ -319,6 +319,13 @@ def judged_files(evidence: Evidence) -> dict[str, str]:
         for event in evidence.events()
         if event.type == "change" and event.text("k") == "file" and event.text("h256")
     }
+
+
+def last_words(said: str) -> str:
+    """The line of an error output that says most: the last one that is not advice."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    telling = [line for line in lines if not line.lower().startswith(("hint:", "note:", "[notice]", "╰─>"))]
+    return (telling or lines or [""])[-1][:300]
 
 
 def read_tree(root: Path) -> tuple[dict[str, bytes], bool]:
