@@ -45,24 +45,42 @@ HEADER: Fields = {
 WITNESSES = ("notify", "overlay", "sink", "packets", "pidns", "canary", "escape")
 
 
-def record(*events: Fields, header: Fields | None = None, census: list[Fields] | None = None, **without: Any) -> Evidence:
+def record(
+    *events: Fields, header: Fields | None = None, census: list[Fields] | None = None, **without: Any
+) -> Evidence:
     """A record in which one command, Python, causes ``events``; ``flow`` events are in the packet census too.
 
     Keyword ``without`` names parts to leave out: ``end``, ``status``, ``packets``, ``pids``, or ``witness="sink"``.
     """
     flows = [
-        {"proto": "udp" if e.get("proto") == "dns" else e.get("proto", "tcp"), "src": "127.0.0.1", "dst": e["dst"],
-         "sport": 40000, "dport": e["port"], "n": 3}
+        {
+            "proto": "udp" if e.get("proto") == "dns" else e.get("proto", "tcp"),
+            "src": "127.0.0.1",
+            "dst": e["dst"],
+            "sport": 40000,
+            "dport": e["port"],
+            "n": 3,
+        }
         for e in events
         if e["e"] == "flow" and census is None
-    ]  # fmt: skip
+    ]
     lines: list[Fields] = [{**HEADER, **(header or {})}]
     tier = lines[0]["tier"]
     names = (*WITNESSES, "fanotify") if tier == "R" else WITNESSES
     lines += [{"e": "witness", "name": name, "ok": name != without.get("witness")} for name in names]
     lines.append({"e": "command", "c": 1, "argv": ["python3", "tool.py"], "cwd": WS})
-    lines.append({"e": "exec", "p": 9, "c": 1, "n": "/usr/bin/python3", "x": PYTHON, "argv": ["python3", "tool.py"],
-                  "r": "passed", "main": True})  # fmt: skip
+    lines.append(
+        {
+            "e": "exec",
+            "p": 9,
+            "c": 1,
+            "n": "/usr/bin/python3",
+            "x": PYTHON,
+            "argv": ["python3", "tool.py"],
+            "r": "passed",
+            "main": True,
+        }
+    )
     lines.append({"e": "proc", "p": 9, "c": 1, "pp": 1, "x": PYTHON})
     body = [{"p": 9, "c": 1, **event} for event in events]
     late = {"change", "survivor", "fanotify", "end"}
@@ -78,7 +96,9 @@ def record(*events: Fields, header: Fields | None = None, census: list[Fields] |
         counts: dict[str, int] = {}
         for line in lines:
             counts[line["e"]] = counts.get(line["e"], 0) + 1
-        lines.append({"e": "end", "reason": without.get("reason", "exit"), "lost": without.get("lost", 0), "counts": counts})
+        lines.append(
+            {"e": "end", "reason": without.get("reason", "exit"), "lost": without.get("lost", 0), "counts": counts}
+        )
     return Evidence.from_events(lines)
 
 

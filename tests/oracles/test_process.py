@@ -30,7 +30,8 @@ def codes(evidence: Evidence, contract: Contract = DEFAULT, **options: Any) -> t
 def test_a_whole_record_of_harmless_events_is_clean() -> None:
     result = verdict(opened(f"{WS}/input/a"), *written(f"{WS}/output/b"))
     assert (result.verdict, result.reasons) == ("clean", ())
-    assert result.assurance.complete and set(result.assurance.classes) == set(CLASSES)
+    assert result.assurance.complete
+    assert set(result.assurance.classes) == set(CLASSES)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +53,8 @@ def test_a_whole_record_of_harmless_events_is_clean() -> None:
 )
 def test_a_gap_makes_the_verdict_indeterminate(code: str, options: dict[str, Any]) -> None:
     answer, found = codes(record(**options))
-    assert answer == "indeterminate" and code in found
+    assert answer == "indeterminate"
+    assert code in found
 
 
 def test_a_limit_that_was_reached_is_a_reason() -> None:
@@ -62,7 +64,8 @@ def test_a_limit_that_was_reached_is_a_reason() -> None:
 
 def test_a_breach_outweighs_doubt_and_the_doubt_is_still_told() -> None:
     result = verdict(opened(f"{HOME}/.aws/credentials"), end=False)
-    assert result.verdict == "forbidden" and {reason.code for reason in result.reasons} == {"no-end"}
+    assert result.verdict == "forbidden"
+    assert {reason.code for reason in result.reasons} == {"no-end"}
 
 
 def test_a_lower_tier_is_accepted_only_by_a_contract_that_says_so() -> None:
@@ -82,7 +85,7 @@ def test_a_lower_tier_is_accepted_only_by_a_contract_that_says_so() -> None:
 def test_switching_a_witness_off_makes_its_classes_indeterminate(witness: str) -> None:
     served = {name for name, needed in REQUIRED["U"].items() if witness in needed}
     for evidence, options in ((record(), {"disabled": {witness}}), (record(header={"disabled": [witness]}), {})):
-        result = judge(evidence, DEFAULT, **options)  # type: ignore[arg-type]
+        result = judge(evidence, DEFAULT, **options)
         assert result.verdict == "indeterminate"
         assert {reason.channel for reason in result.reasons if reason.code == "witness-missing"} == served
         assert {name for name, entry in result.assurance.classes.items() if entry.status != "complete"} == served
@@ -99,7 +102,8 @@ def test_no_breach_becomes_clean_by_switching_one_witness_off(row: Any) -> None:
 def test_a_witness_that_lost_something_at_the_end_is_not_proven() -> None:
     evidence = record({"e": "witness", "name": "sink", "ok": False, "detail": "3 datagrams lost"})
     result = judge(evidence, DEFAULT)
-    assert result.verdict == "indeterminate" and "3 datagrams lost" in result.reasons[0].detail
+    assert result.verdict == "indeterminate"
+    assert "3 datagrams lost" in result.reasons[0].detail
 
 
 def test_without_the_change_witness_an_open_for_writing_is_the_proof() -> None:
@@ -133,7 +137,8 @@ def test_a_changed_byte_a_missing_line_and_a_swap_break_the_chain() -> None:
     swapped = [*lines[:11], lines[12], lines[11], *lines[13:]]
     for broken in (edited, removed, swapped):
         answer, found = codes(Evidence.from_bytes(b"\n".join(broken) + b"\n"))
-        assert answer == "indeterminate" and "chain-broken" in found
+        assert answer == "indeterminate"
+        assert "chain-broken" in found
 
 
 def test_every_prefix_of_a_record_is_judged_and_none_is_clean() -> None:
@@ -160,13 +165,18 @@ def test_judging_is_deterministic_and_its_answer_is_json(row: Any) -> None:
     text = json.dumps(first.to_dict())
     assert json.loads(text)["verdict"] in ("clean", "forbidden", "indeterminate")
     assert set(first.to_dict()) == {
-        "format", "verdict", "reasons", "effects", "assurance", "notes", "contract", "evidence",
-    }  # fmt: skip
+        "format",
+        "verdict",
+        "reasons",
+        "effects",
+        "assurance",
+        "notes",
+        "contract",
+        "evidence",
+    }
 
 
-EVENT_LISTS = st.lists(
-    st.sampled_from([event for row in (*FORBIDDEN, *NOTED, *TWINS) for event in row[2]]), max_size=8
-)
+EVENT_LISTS = st.lists(st.sampled_from([event for row in (*FORBIDDEN, *NOTED, *TWINS) for event in row[2]]), max_size=8)
 PATTERNS = st.sampled_from(["**", "private/**", "output/**", "input/**", "/tmp/**", "~/**", "*.txt", "/etc/machine-id"])
 CONTRACTS = st.builds(
     Contract,
@@ -197,20 +207,145 @@ def test_allowing_more_never_makes_a_breach_and_allowing_less_never_removes_one(
 
 
 TYPES = sorted(
-    "world witness command status phase proc gone open exec hash fs meta net flow packets escape probe limit signal"
-    " fanotify change survivor pids end odd".split()
+    [
+        "world",
+        "witness",
+        "command",
+        "status",
+        "phase",
+        "proc",
+        "gone",
+        "open",
+        "exec",
+        "hash",
+        "fs",
+        "meta",
+        "net",
+        "flow",
+        "packets",
+        "escape",
+        "probe",
+        "limit",
+        "signal",
+        "fanotify",
+        "change",
+        "survivor",
+        "pids",
+        "end",
+        "odd",
+    ]
 )
-SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.sampled_from(
-    [f"{HOME}/.aws/credentials", WS, "/proc/self/mem", "/../..", "inet", "dgram", "listen", "rename", "ok", "denied", "r", "w",
-     "created", "modified", "deleted", "meta", "dir", "a.pyc", "\udcff", "…", "x" * 5000, "0.0.0.0", "dns", "tcp"]
-)  # fmt: skip
-VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(
-    st.sampled_from(["id", "enc", "name", "host", "mode", "size", "path", "canary", "src", "dst", "dport"]), inner, max_size=3),
-    max_leaves=6)  # fmt: skip
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=8)
+    | st.sampled_from(
+        [
+            f"{HOME}/.aws/credentials",
+            WS,
+            "/proc/self/mem",
+            "/../..",
+            "inet",
+            "dgram",
+            "listen",
+            "rename",
+            "ok",
+            "denied",
+            "r",
+            "w",
+            "created",
+            "modified",
+            "deleted",
+            "meta",
+            "dir",
+            "a.pyc",
+            "\udcff",
+            "…",
+            "x" * 5000,
+            "0.0.0.0",
+            "dns",
+            "tcp",
+        ]
+    )
+)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["id", "enc", "name", "host", "mode", "size", "path", "canary", "src", "dst", "dport"]),
+            inner,
+            max_size=3,
+        )
+    ),
+    max_leaves=6,
+)
 FIELDS = st.sampled_from(
-    "n x a s r p c f v k to tox d fam typ addr port name proto dst len http tls dns canaries service w before mode xattrs link"
-    " magic argv h256 fileless env what flows drops allocated seen threads reason counts lost tier roots decoys workspace home"
-    " environ_canaries services disabled ok detail exec to sig pp i t".split()
+    [
+        "n",
+        "x",
+        "a",
+        "s",
+        "r",
+        "p",
+        "c",
+        "f",
+        "v",
+        "k",
+        "to",
+        "tox",
+        "d",
+        "fam",
+        "typ",
+        "addr",
+        "port",
+        "name",
+        "proto",
+        "dst",
+        "len",
+        "http",
+        "tls",
+        "dns",
+        "canaries",
+        "service",
+        "w",
+        "before",
+        "mode",
+        "xattrs",
+        "link",
+        "magic",
+        "argv",
+        "h256",
+        "fileless",
+        "env",
+        "what",
+        "flows",
+        "drops",
+        "allocated",
+        "seen",
+        "threads",
+        "reason",
+        "counts",
+        "lost",
+        "tier",
+        "roots",
+        "decoys",
+        "workspace",
+        "home",
+        "environ_canaries",
+        "services",
+        "disabled",
+        "ok",
+        "detail",
+        "exec",
+        "to",
+        "sig",
+        "pp",
+        "i",
+        "t",
+    ]
 )
 
 
@@ -240,12 +375,14 @@ def test_a_flood_is_judged_in_time_linear_in_its_length() -> None:
     result = judge(evidence, DEFAULT)
     # The bar is 2 s; a slow shared machine gets three times that, a quadratic judge would need minutes.
     assert time.process_time() - start < 6
-    assert result.verdict == "forbidden" and len(result.effects) < 20_000
+    assert result.verdict == "forbidden"
+    assert len(result.effects) < 20_000
 
 
 def test_a_flood_of_breaches_is_bounded_and_said_to_be() -> None:
     result = verdict(*(changed(f"{WS}/f{number}") for number in range(6_000)))
-    assert result.verdict == "forbidden" and len(result.effects) == 5_000
+    assert result.verdict == "forbidden"
+    assert len(result.effects) == 5_000
     assert "too-much" in {reason.code for reason in result.reasons}
 
 

@@ -33,7 +33,9 @@ MAX_INPUT_BYTES = 512 << 10
 _MAX_BUDGET = 128 << 20
 _MAX_INFLATED = 4 << 20
 _MAX_STREAMS = 64
+#: Comparisons of a word of the data with its places in the input: in all, and for one word.
 _MAX_CANDIDATES = 20_000
+_MAX_PLACES = 512
 _LZMA_MEMORY = 64 << 20
 _MAX_JOINED = 128 << 10
 _MAX_REVERSED = 256 << 10
@@ -92,8 +94,11 @@ class InputIndex:
         names: list[str] = []
         starts: list[int] = []
         pool = bytearray()
-        share = max(4096, MAX_INPUT_BYTES // max(1, len(files)))
-        for name, content in files.items():
+        left = len(files)
+        # The smallest first: what they leave of their share goes to the larger ones.
+        for name, content in sorted(files.items(), key=lambda item: len(item[1])):
+            share = max(4096, (MAX_INPUT_BYTES - len(pool)) // left)
+            left -= 1
             for piece in _sample(content, share):
                 if len(pool) + len(piece) <= MAX_INPUT_BYTES:
                     names.append(f"input:{name}")
@@ -104,13 +109,18 @@ class InputIndex:
         self._starts = starts
         self._pool = bytes(pool)
         self._stride = next((s for s in (1, 2, 4) if len(pool) <= s * (64 << 10)), 8)
+        #: Word → its last place in the pool, and place → the place of the same word before it.
         self._words: dict[int, int] = {}
+        self._before: dict[int, int] = {}
         for offset in range(0, 8, self._stride):
             for index, word in enumerate(_words(self._pool, offset)):
                 place = offset + index * 8
                 # Padding and rulers are in every file; they identify nothing.
                 if len(set(self._pool[place : place + 8])) >= 4:
-                    self._words.setdefault(word, place)
+                    known = self._words.get(word)
+                    if known is not None:
+                        self._before[place] = known
+                    self._words[word] = place
 
     def __bool__(self) -> bool:
         return bool(self._words)
@@ -128,13 +138,17 @@ class InputIndex:
                 continue
             for index, word in enumerate(view):
                 place = words.get(word)
-                if place is None:
-                    continue
-                name = self._names[bisect_right(self._starts, place) - 1]
-                if name not in found and _common_run(data, offset + index * 8, self._pool, place):
-                    found.add(name)
-                    yield name
-                checked += 1
+                tries = _MAX_PLACES
+                while place is not None and tries:
+                    tries -= 1
+                    checked += 1
+                    if _common_run(data, offset + index * 8, self._pool, place):
+                        name = self._names[bisect_right(self._starts, place) - 1]
+                        if name not in found:
+                            found.add(name)
+                            yield name
+                        break
+                    place = self._before.get(place)
                 if checked > _MAX_CANDIDATES:
                     return
 
@@ -528,7 +542,14 @@ def _sample(content: bytes, share: int) -> Iterator[bytes]:
 
 
 def _common_run(left: bytes, left_at: int, right: bytes, right_at: int) -> bool:
-    """Whether the equal bytes around the two places make a telling run of at least ``SHINGLE_BYTES``."""
+    """Whether the equal bytes around two equal words make a telling run of at least ``SHINGLE_BYTES``."""
+    # 24 bytes around a word of 8 reach at least 8 bytes further on one side; most candidates end here.
+    after = left_at + 8
+    if (
+        left[after : after + 8] != right[right_at + 8 : right_at + 16]
+        and left[max(0, left_at - 8) : left_at] != right[max(0, right_at - 8) : right_at]
+    ):
+        return False
     back = 0
     while back < SHINGLE_BYTES and left_at > back and right_at > back:
         if left[left_at - back - 1] != right[right_at - back - 1]:

@@ -31,8 +31,8 @@ class EventStream:
     ``report()`` tells what the chain has shown so far; it is final when the iteration is exhausted.
     """
 
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
+    def __init__(self, source: Callable[[], IO[bytes]]) -> None:
+        self._source = source
         self._head = GENESIS
         self._events = 0
         self._lines = 0
@@ -41,7 +41,11 @@ class EventStream:
         self._torn = False
 
     def __iter__(self) -> Iterator[Event]:
-        read = self._file.readline
+        with self._source() as file:
+            yield from self._events_of(file)
+
+    def _events_of(self, file: IO[bytes]) -> Iterator[Event]:
+        read = file.readline
         while line := read(MAX_LINE_BYTES):
             self._lines += 1
             if not line.endswith(b"\n"):
@@ -50,7 +54,7 @@ class EventStream:
                     self._torn = True
                     self._complete = False
                     return
-                self._skip_line()
+                _skip_line(file)
                 self._break()
                 yield Event(INVALID, {"detail": f"line longer than {MAX_LINE_BYTES} bytes"})
                 continue
@@ -82,9 +86,10 @@ class EventStream:
             self._bad = self._lines
         self._complete = False
 
-    def _skip_line(self) -> None:
-        while (rest := self._file.readline(1 << 20)) and not rest.endswith(b"\n"):
-            pass
+
+def _skip_line(file: IO[bytes]) -> None:
+    while (rest := file.readline(1 << 20)) and not rest.endswith(b"\n"):
+        pass
 
 
 class Evidence:
@@ -136,7 +141,7 @@ class Evidence:
 
     def stream(self) -> EventStream:
         """A fresh pass over the log that checks the chain while the events go by."""
-        return EventStream(self._open())
+        return EventStream(self._open)
 
     def events(self) -> Iterator[Event]:
         """Every event in order; a line that is no event comes as one of type ``invalid``."""
