@@ -145,6 +145,13 @@ def test_an_old_sdist_gets_the_build_requirements_that_pip_assumes(tmp_path):
     assert found.modules == ("tool",)
 
 
+def test_an_sdist_from_before_metadata_2_1_tells_its_requirements_in_requires_txt(tmp_path):
+    listed = b"lark-parser<0.8\n\n[:python_version < '3']\nold\n\n[fast]\nspeed\n"
+    members = {"tool-1.0/PKG-INFO": b"Name: tool\nVersion: 1.0\n", "tool-1.0/tool.egg-info/requires.txt": listed}
+    found = archives.read_sdist(sdist(tmp_path, members))
+    assert found.requires == ("lark-parser<0.8", "old; (python_version < '3')", "speed; extra == 'fast'")
+
+
 def test_a_tar_header_that_declares_gigabytes_costs_no_memory(tmp_path):
     info = tarfile.TarInfo("tool-1.0/PKG-INFO")
     info.type = tarfile.XHDTYPE

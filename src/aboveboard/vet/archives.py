@@ -133,7 +133,7 @@ def read_sdist(path: Path) -> Metadata:
     return Metadata(
         name=str(name),
         version=str(version),
-        requires=requires or project_requires,
+        requires=requires or project_requires or requires_txt(wanted.get("requires.txt", "")),
         build_requires=build,
         modules=top_level(inner)
         or top_level(entry.removeprefix("src/") for entry in inner if entry.startswith("src/")),
@@ -220,6 +220,19 @@ def requires_of(metadata: str) -> tuple[str, ...]:
     from email.parser import HeaderParser
 
     return tuple(str(value) for value in HeaderParser().parsestr(metadata).get_all("Requires-Dist", []))
+
+
+def requires_txt(text: str) -> tuple[str, ...]:
+    """Requirements of a setuptools ``requires.txt`` (sdists from before metadata 2.1): sections become markers."""
+    found = []
+    extra = marker = ""
+    for line in map(str.strip, text.splitlines()):
+        if line.startswith("[") and line.endswith("]"):
+            extra, _, marker = line[1:-1].partition(":")
+        elif line and not line.startswith("#"):
+            conditions = [f"({marker})"] * bool(marker) + [f"extra == {extra!r}"] * bool(extra)
+            found.append(f"{line}; {' and '.join(conditions)}" if conditions else line)
+    return tuple(found)
 
 
 def console_scripts(entry_points: str) -> tuple[tuple[str, str], ...]:
@@ -316,13 +329,17 @@ class _BoundedReader:
 
 
 def _sdist_files(path: Path) -> tuple[list[str], dict[str, str]]:
-    """Member names, and the text of PKG-INFO and pyproject.toml at the top of the one root folder."""
+    """Member names, and the text of PKG-INFO and pyproject.toml at the top of the one root folder, and of the requires.txt
+    that setuptools left in an egg-info folder."""
     wanted: dict[str, str] = {}
     names: list[str] = []
 
     def is_wanted(name: str) -> str | None:
         root, slash, rest = name.removeprefix("./").partition("/")
-        return rest if slash and root and rest in ("PKG-INFO", "pyproject.toml") and rest not in wanted else None
+        if rest.endswith(".egg-info/requires.txt"):
+            rest = "requires.txt"
+        known = ("PKG-INFO", "pyproject.toml", "requires.txt")
+        return rest if slash and root and rest in known and rest not in wanted else None
 
     if path.name.lower().endswith(".zip"):
         with open_zip(path) as archive:

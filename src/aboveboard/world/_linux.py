@@ -12,6 +12,7 @@ import fcntl
 import os
 import platform
 import struct
+from collections.abc import Callable
 
 from . import _numbers
 
@@ -262,6 +263,7 @@ class MemoryReader:
     SIZE = 1 << 16
 
     def __init__(self) -> None:
+        self.on_refusal: Callable[[Callable[[], int]], int] | None = None
         self._buffer = ctypes.create_string_buffer(self.SIZE)
         self._view = memoryview(self._buffer).cast("B")
         self._local = _Iovec(ctypes.addressof(self._buffer), self.SIZE)
@@ -289,7 +291,10 @@ class MemoryReader:
         remote[1].base = address + first
         remote[1].len = size - first
         self._local.len = size
-        got = self._call(pid, self._local_ref, 1, self._remote_ref, 2 if size > first else 1, 0)
+        count = 2 if size > first else 1
+        got = self._call(pid, self._local_ref, 1, self._remote_ref, count, 0)
+        if got < 0 and ctypes.get_errno() == errno.EPERM and self.on_refusal is not None:
+            got = self.on_refusal(lambda: int(self._call(pid, self._local_ref, 1, self._remote_ref, count, 0)))
         if got < 0:
             code = ctypes.get_errno()
             raise OSError(code, os.strerror(code))

@@ -50,7 +50,7 @@ _PASSED_ON = (
 PHASE_PREFIX = b"/run/phase/"
 AT_SYMLINK_NOFOLLOW, AT_SYMLINK_FOLLOW, AT_EMPTY_PATH = 0x100, 0x400, 0x1000
 _OWN_PROC_WRITES = frozenset({b"comm", b"oom_score_adj", b"oom_adj", b"coredump_filter", b"timerslack_ns", b"clear_refs"})
-_PRIVATE_PROC = frozenset({"stat", "status", "cmdline", "comm", "statm", "cgroup", "mounts", "mountinfo", "loginuid"})
+_OPEN_OF_INIT = frozenset({"task", "1", "stat", "status", "cmdline", "comm", "statm", "cgroup", "mounts", "mountinfo", "loginuid"})
 
 
 def access_letters(flags: int) -> str:
@@ -320,16 +320,16 @@ class Files:
             kind = info.st_mode & 0o170000
             if real != path:
                 fields += f',"x":{text(real)}'
+            if info.st_dev == self.proc_device:
+                refusal = self._guard_proc(call, real, flags)
+                if refusal:
+                    self._log.add("open", call.process.pid, call.command, fields + ',"r":"denied"')
+                    return call.fail(refusal)
             if kind == stat.S_IFREG:
-                if info.st_dev == self.proc_device:
-                    refusal = self._guard_proc(call, real, flags)
-                    if refusal:
-                        self._log.add("open", call.process.pid, call.command, fields + ',"r":"denied"')
-                        return call.fail(refusal)
                 fields += f',"v":[{info.st_dev},{info.st_ino}]'
             else:
                 fields += f',"k":"{object_type(info.st_mode)}"'
-                if kind == stat.S_IFIFO and not flags & os.O_NONBLOCK and not flags & O_PATH:
+                if kind == stat.S_IFIFO and real[:1] == b"/" and not flags & (os.O_NONBLOCK | O_PATH):
                     if self._meet(call, fd, (info.st_dev, info.st_ino), flags, fields):
                         fd = -1
                         return None
@@ -383,7 +383,7 @@ class Files:
         pid, leaf = int(parts[2]), parts[-1]
         writes = flags & os.O_ACCMODE != os.O_RDONLY
         own = pid == call.process.ns
-        if pid == 1 and os.fsdecode(leaf) not in _PRIVATE_PROC:
+        if pid == 1 and len(parts) > 3 and os.fsdecode(leaf) not in _OPEN_OF_INIT:
             return errno.EACCES
         if leaf == b"mem" and (writes or not own):
             self._escape(call, f"open {os.fsdecode(real)} for {'writing' if writes else 'reading'}", real)

@@ -422,16 +422,25 @@ class Supervisor:
         return found
 
     def _drop_capabilities(self, *, setup: bool) -> None:
-        """Keep what answering needs; nothing that would let an emulated open do more than the caller could."""
-        keep = {linux.CAP_SYS_PTRACE}
-        later = {linux.CAP_DAC_READ_SEARCH, linux.CAP_DAC_OVERRIDE}
+        """Keep what answering needs; nothing that would let an emulated open do more than the caller could.
+
+        Reading a caller's memory needs no capability: the supervisor is an ancestor with the same ids. CAP_SYS_PTRACE
+        is raised only for callers whose program they may not read themselves (``privileged_read``).
+        """
+        later = {linux.CAP_DAC_READ_SEARCH, linux.CAP_DAC_OVERRIDE, linux.CAP_SYS_PTRACE, linux.CAP_NET_BIND_SERVICE}
+        keep = {linux.CAP_NET_BIND_SERVICE}
         if setup:
-            keep |= {linux.CAP_NET_BIND_SERVICE, linux.CAP_NET_RAW, linux.CAP_NET_ADMIN}
-            later |= keep
-        else:
-            keep |= {linux.CAP_NET_BIND_SERVICE}
-            later |= keep
-        linux.set_capabilities(permitted=later, effective=keep)
+            keep |= {linux.CAP_NET_RAW, linux.CAP_NET_ADMIN}
+        self._permitted, self._effective = later | keep, keep
+        linux.set_capabilities(permitted=self._permitted, effective=self._effective)
+        self.memory.on_refusal = self._with_ptrace
+
+    def _with_ptrace(self, action: Callable[[], int]) -> int:
+        linux.set_capabilities(permitted=self._permitted, effective=self._effective | {linux.CAP_SYS_PTRACE})
+        try:
+            return action()
+        finally:
+            linux.set_capabilities(permitted=self._permitted, effective=self._effective)
 
     def _write_header(self, view: View, decoys: list[Any], services: list[Service]) -> None:
         spec = self.spec
