@@ -329,14 +329,14 @@ class _BoundedReader:
 
 
 def _sdist_files(path: Path) -> tuple[list[str], dict[str, str]]:
-    """Member names, and the text of PKG-INFO and pyproject.toml at the top of the one root folder, and of the requires.txt
-    that setuptools left in an egg-info folder."""
+    """Member names, and the texts that hold metadata: PKG-INFO and pyproject.toml at the top of the root folder, and the
+    requires.txt that setuptools left in an egg-info folder."""
     wanted: dict[str, str] = {}
     names: list[str] = []
 
     def is_wanted(name: str) -> str | None:
         root, slash, rest = name.removeprefix("./").partition("/")
-        if rest.endswith(".egg-info/requires.txt"):
+        if rest.removeprefix("src/").count("/") == 1 and rest.endswith(".egg-info/requires.txt"):
             rest = "requires.txt"
         known = ("PKG-INFO", "pyproject.toml", "requires.txt")
         return rest if slash and root and rest in known and rest not in wanted else None
