@@ -329,8 +329,8 @@ class _BoundedReader:
 
 
 def _sdist_files(path: Path) -> tuple[list[str], dict[str, str]]:
-    """Member names, and the texts that hold metadata: PKG-INFO and pyproject.toml at the top of the root folder, and the
-    requires.txt that setuptools left in an egg-info folder."""
+    """Member names, and the texts that hold metadata: PKG-INFO and pyproject.toml at the top of the root folder, and
+    the requires.txt that setuptools left in an egg-info folder."""
     wanted: dict[str, str] = {}
     names: list[str] = []
 
