@@ -124,6 +124,7 @@ def test_traffic_known_by_a_call_or_by_the_sink_explains_the_census_both_ways() 
     census = [
         {"proto": "tcp", "src": "127.0.0.1", "sport": 40000, "dst": "127.0.0.1", "dport": 35000},
         {"proto": "tcp", "src": "127.0.0.1", "sport": 35000, "dst": "127.0.0.1", "dport": 40000},
+        {"proto": "udp", "src": "10.0.2.3", "sport": 0, "dst": "192.0.2.35", "dport": 51212, "loopback": True},
         {"proto": "udp", "src": "10.0.2.3", "sport": 53, "dst": "10.0.2.15", "dport": 40001},
     ]
     events = (net("listen", "127.0.0.1", 35000), query("localhost"))

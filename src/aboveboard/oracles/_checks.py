@@ -176,6 +176,8 @@ def _packets(record: Record, found: list[Reason]) -> None:
             told = f"the packet census dropped {drops!s:.20} packets"
             found.append(Reason("packets-dropped", TRANSMISSION, told, (event.number,)))
         for entry in event.mappings("flows"):
+            if entry.get("loopback") is True:
+                continue  # to the world's own addresses: it stays inside, and answers of the sink are among it
             source, target = entry.get("src"), entry.get("dst")
             source = canonical_host(source) if isinstance(source, str) else ""
             target = canonical_host(target) if isinstance(target, str) else ""

@@ -102,6 +102,8 @@ class Places:
             return True
         if path.endswith(catalogue.PERSISTENCE_ENDINGS) and any(part in path for part in catalogue.TOOL_PARTS):
             return True
+        if name.endswith(catalogue.PERSISTENCE_INERT):
+            return False
         return any(part in path for part in catalogue.PERSISTENCE_PARTS)
 
     def tool(self, path: str, place: str) -> bool:

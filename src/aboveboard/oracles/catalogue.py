@@ -445,6 +445,9 @@ TOOL_PARTS = ("/site-packages/", "/dist-packages/", "/node_modules/")
 TOOL_DIRECTORIES = ("/usr/", "/bin/", "/sbin/", "/lib/", "/lib64/", "/opt/", "/etc/")
 HOME_TOOL_DIRECTORIES = ("/.local/bin/", "/bin/", "/.cargo/bin/", "/go/bin/", "/.npm-global/bin/", "/.local/lib/")
 
+#: Endings that keep a file in such a place from taking effect: git runs no hook called NAME.sample.
+PERSISTENCE_INERT = (".sample",)
+
 #: In the home: what well-behaved libraries write without being asked.
 HOME_CACHES = (
     "/.cache/", "/.config/", "/.local/share/", "/.local/state/", "/.npm/", "/.node-gyp/", "/.matplotlib/",
