@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 import time
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -141,7 +142,7 @@ class World:
     Parameters
     ----------
     evidence
-        Folder to create for the record; None: a temporary one, removed when the ``World`` object is.
+        Folder to create for the record; None: a temporary one, removed when the ``Evidence`` object is.
     mode
         ``observe`` records what the contract forbids; ``block`` also refuses it, race-free.
     contract
@@ -377,6 +378,10 @@ class World:
                     self._reader.join(5)
                 self._control.close()
             self._closed = Evidence(self._folder)
+            if self._temporary is not None:
+                # A temporary folder lives as long as the evidence that is read from it.
+                weakref.finalize(self._closed, shutil.rmtree, self._temporary, ignore_errors=True)
+                self._temporary = None
         return self._closed
 
     # --- commands -------------------------------------------------------------------------------------------
