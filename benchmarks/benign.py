@@ -28,9 +28,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aboveboard.oracles.process import judge
-
 from aboveboard.contract import Contract
+from aboveboard.oracles.process import judge
 from aboveboard.world import Limits, World
 
 if TYPE_CHECKING:
@@ -99,7 +98,7 @@ def check(package: Package, python: str) -> Result:
         for name in ("input", "output"):
             (Path(folder) / name).mkdir()
         (Path(folder) / "input/data.txt").write_text("name,amount\nleft,12\nright,30\n")
-        world = World(evidence=record, workspace=folder, limits=Limits(wall_seconds=60.0))
+        world = World(evidence=record, workspace=folder, programs=[python], limits=Limits(wall_seconds=60.0))
         with world:
             done = world.run([python, "-c", package.call], timeout=50.0)
             verdict = judge(world.close(), rules)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 DONE, REFUSED, UNKNOWN, ABSENT = 0, 10, 64, 77
 PYTHON = os.path.realpath(sys.executable)
-TOOLS = "/opt/tool"
+TOOLS = "/srv/tool"
 """Where the programs lie inside a world."""
 
 SMALL = Limits(wall_seconds=30.0, processes=96, memory_bytes=512 << 20, disk_bytes=64 << 20, file_bytes=48 << 20)
@@ -89,6 +89,7 @@ def workspace() -> Iterator[Path]:
         for name in ("input", "output", "private/tree", "elsewhere", "package", "candidates/other", ".git/hooks"):
             (base / name).mkdir(parents=True)
         (base / "input/data.txt").write_text("name,amount\nleft,12\nright,30\n" * 8)
+        (base / "output/self.sh").write_text("rm output/self.sh\n: > output/done\n")
         (base / "private/notes.txt").write_text("not part of the task\n" * 8)
         (base / "elsewhere/existing.txt").write_text("somebody else's file\n" * 8)
         (base / "package/own_module.py").write_text("def greet() -> str:\n    return 'hello'\n")
@@ -137,6 +138,7 @@ def run(
     limits: Limits = SMALL,
     disable: frozenset[str] = frozenset(),
     folder: Path | None = None,
+    mounts: Sequence[Mount] = (),
     env: dict[str, str] | None = None,
     timeout: float = 25.0,
 ) -> Outcome:
@@ -147,7 +149,8 @@ def run(
             mode=mode,
             contract=rules if mode == "block" else None,
             workspace=folder or fresh,
-            mounts=[tools_mount()],
+            mounts=[tools_mount(), *mounts],
+            candidate=[TOOLS],
             env=env,
             limits=limits,
             disable=disable,

@@ -111,12 +111,17 @@ def test_killing_the_supervisor_leaves_no_process_after_one_second(name: str) ->
 
 
 def test_a_record_cut_by_a_killed_supervisor_is_never_clean() -> None:
+    from aboveboard.evidence import Evidence
     from aboveboard.oracles.process import judge
 
-    from aboveboard.evidence import Evidence
-
     with tempfile.TemporaryDirectory() as record, harness.workspace() as folder:
-        world = World(evidence=record, workspace=folder, limits=harness.SMALL)
+        world = World(
+            evidence=record,
+            workspace=folder,
+            mounts=[harness.tools_mount()],
+            candidate=[harness.TOOLS],
+            limits=harness.SMALL,
+        )
         with world:
             world.run([harness.PYTHON, f"{harness.TOOLS}/plain.py", "twin_task"])
             os.kill(world._supervisor_pid, signal.SIGKILL)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from aboveboard.world import Mount
+
 from . import harness
 
 if TYPE_CHECKING:
@@ -159,11 +161,9 @@ def test_a_program_that_deletes_everything_it_can_leaves_the_host_as_it_was(host
 
 
 def test_a_program_that_deletes_its_own_file_is_still_judged(host: Path) -> None:
-    (script := host / "output/self.sh").write_text("#!/bin/sh\nrm output/self.sh\n: > output/done\n")
     outcome = bounded(["/bin/sh", "output/self.sh"], host, 15)
     script_seen = [e for e in outcome.events if e["e"] == "change" and str(e["x"]).endswith("output/self.sh")]
     assert [e["w"] for e in script_seen] == ["deleted"]
-    script.unlink()
 
 
 NAMES = [b"\xff\xfe", b"new\nline", b'tab\tquote"back\\slash', "ünï".encode(), b"\x01\x7f", b"a" * 255]
@@ -199,3 +199,11 @@ def test_signals_during_a_call_do_not_lose_it(host: Path) -> None:
     outcome = bounded(python(text), host, 30)
     assert outcome.stdout == b"done\n"
     assert outcome.verdict.verdict == "clean"
+
+
+def test_a_mount_point_that_the_world_made_is_no_change_of_the_candidates(host: Path) -> None:
+    """Given where a copy-on-write tree of the host has no such directory, in which the world must create it."""
+    shown = Mount(str(host / "package"), "/opt/some/package", "ro")
+    outcome = bounded([*PLAIN, "twin_task"], host, 15, mounts=[shown])
+    assert [e["x"] for e in outcome.events if e["e"] == "change" and str(e["x"]).startswith("/opt")] == []
+    assert outcome.verdict.verdict == "clean", outcome.verdict.effects
