@@ -40,12 +40,13 @@ LIST = Path(__file__).with_name("benign_packages.toml")
 
 @dataclass(frozen=True)
 class Package:
-    """A pinned requirement, the call to make, and the programs its documentation says it runs."""
+    """A pinned requirement, the call to make, and what its documentation says it runs and reads besides its input."""
 
     requirement: str
     call: str
     ci: bool = False
     programs: tuple[str, ...] = ()
+    read: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -67,7 +68,8 @@ class Result:
 def packages() -> list[Package]:
     """The list, in file order."""
     data = tomllib.loads(LIST.read_text("utf-8"))
-    return [Package(**{**entry, "programs": tuple(entry.get("programs", ()))}) for entry in data["package"]]
+    lists = ("programs", "read")
+    return [Package(**{**entry, **{key: tuple(entry.get(key, ())) for key in lists}}) for entry in data["package"]]
 
 
 def install(chosen: Sequence[Package], directory: Path) -> str:
@@ -86,8 +88,8 @@ def install(chosen: Sequence[Package], directory: Path) -> str:
 
 def contract(package: Package) -> Contract:
     """The ordinary contract of a task: read the input, write the output."""
-    programs = ", ".join(json.dumps(name) for name in package.programs)
-    text = f'[contract]\nread = ["input/**"]\nwrite = ["output/**"]\nprograms = [{programs}]\ngrace_seconds = 0.2\n'
+    read, programs = (json.dumps(values) for values in (["input/**", *package.read], list(package.programs)))
+    text = f'[contract]\nread = {read}\nwrite = ["output/**"]\nprograms = {programs}\ngrace_seconds = 0.2\n'
     return Contract.load(text.encode())
 
 
