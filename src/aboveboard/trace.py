@@ -46,7 +46,7 @@ def trace(
     services: Sequence[Service] = (),
     limits: Limits | None = None,
     decoys: bool = True,
-    intercept_tls: bool = False,
+    intercept_tls: bool = True,
 ) -> Traced:
     """Run ``argv`` in a fresh world and return what it did; with a contract also the verdict.
 

@@ -299,6 +299,11 @@ def _ssh_key(algorithm: str, seed: bytes, comment: bytes, private: bool) -> tupl
 # --- the public functions ------------------------------------------------------------------------------------
 
 
+def load_templates() -> None:
+    """Read the template tree now, so that processes forked later share it."""
+    _load()
+
+
 def plant(
     root: int | str | os.PathLike[str],
     home: str = "/home/dev",

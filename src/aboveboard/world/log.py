@@ -51,6 +51,7 @@ class Log:
     def __init__(self, fd: int, limit: int) -> None:
         self.fd = fd
         self.count = 0
+        self.size = 0
         self.limit = limit
         self.counts: dict[str, int] = {}
         self.head = GENESIS
@@ -77,6 +78,7 @@ class Log:
         except OSError:
             self.lost += 1  # disk full: the verdict becomes indeterminate
         self.count = number + 1
+        self.size += len(line)
         self.counts[kind] = self.counts.get(kind, 0) + 1
         return number
 

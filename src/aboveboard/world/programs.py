@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _HASH_NOW = 1 << 20
 _HASH_MAX = 1 << 30
-_ARGUMENTS = 128
+_ARGUMENTS, _ARGUMENT_BYTES = 128, 16 << 10
 _PR_SET_DUMPABLE, _PR_SET_MM = 4, 35
 
 
@@ -175,14 +175,19 @@ class Programs:
         size = 8 if call.abi == linux.ARCH else 4
         if not address:
             return []
+        room = _ARGUMENT_BYTES
         pointers = self._memory.read(call.tid, address, size * (_ARGUMENTS + 1))
         out = []
         for offset in range(0, len(pointers) - size + 1, size):
             pointer = int.from_bytes(pointers[offset : offset + size], "little")
             if not pointer:
                 break
+            if room <= 0:
+                out.append(b"...")
+                break
             try:
                 out.append(self._memory.string(call.tid, pointer, 4096))
+                room -= len(out[-1])
             except OSError as e:
                 if e.errno != errno.ENAMETOOLONG:
                     break

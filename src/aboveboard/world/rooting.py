@@ -7,6 +7,7 @@ tmpfs that only the supervisor holds descriptors of, which is the persistent-cha
 from __future__ import annotations
 
 import os
+import socket
 import stat
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -283,8 +284,6 @@ def _mount_point(base: str, mount: Mount) -> None:
 
 def set_hostname() -> None:
     """An ordinary name: malware looks for sandbox names (ossf/package-analysis#252)."""
-    import socket
-
     step("sethostname", lambda: socket.sethostname(HOSTNAME))
 
 

@@ -122,7 +122,8 @@ class Sink:
     ``unregister(fd)`` add and remove descriptors of the caller's epoll; ``callback(mask)`` is to be called when one is
     ready; a descriptor is never registered twice. ``own`` are the world's own addresses (:class:`~.netlink.Loopback`),
     ``dial`` opens a stream socket to a service's upstream, ``scanner`` makes a canary scanner for a new stream,
-    ``scan_names`` searches the DNS names asked for below one domain, ``intercept`` says whether TLS is terminated.
+    ``scan_names`` searches the DNS names asked for below one domain, ``intercept`` says whether TLS is terminated,
+    ``proc`` where the caller's own procfs is reached.
     Bytes: ``payload_bytes`` for all payload files, ``flow_bytes`` for each.
 
     Reaching ``max_listeners``, ``max_connections`` or ``max_flows`` loses no payload: old listeners are closed, the
@@ -150,7 +151,9 @@ class Sink:
         max_connections: int = 384,
         max_flows: int = 20_000,
         now: Callable[[], float] = time.monotonic,
+        proc: str = "/proc",
     ) -> None:
+        self._proc = proc
         self.register = register
         self.unregister = unregister
         self.names = names if names is not None else Names()
@@ -450,7 +453,7 @@ class Sink:
             fd = os.memfd_create("leaf", os.MFD_CLOEXEC)
             try:
                 os.write(fd, self._authority.leaf(*dict.fromkeys(names)))
-                context.load_cert_chain(f"/proc/self/fd/{fd}")
+                context.load_cert_chain(f"{self._proc}/self/fd/{fd}")
             finally:
                 os.close(fd)
             while len(self._contexts) >= 64:

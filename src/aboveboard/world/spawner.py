@@ -55,7 +55,9 @@ def _close_all_but(keep: set[int]) -> None:
 
 def main(fd: int) -> None:
     """The spawner's loop: a request makes a supervisor; the end of the stream ends the spawner."""
-    from . import supervisor  # noqa: F401  (imported once, shared by every fork)
+    from .supervisor import prepare
+
+    prepare()
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)

@@ -7,6 +7,7 @@ client: when the control socket closes, everything inside is killed and the log 
 
 from __future__ import annotations
 
+import codecs
 import errno
 import os
 import resource
@@ -14,6 +15,7 @@ import select
 import signal
 import socket
 import stat
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -25,12 +27,12 @@ from . import proof, rooting, wire
 from .calls import Call, Listener
 from .census import Census
 from .changes import WalkLimits, walk_upper
-from .decoys import environ_canaries, etc_files, plant
+from .decoys import environ_canaries, etc_files, load_templates, plant
 from .files import Files
 from .init import PROOF
 from .init import main as init_main
 from .log import Log, text
-from .netlink import raise_loopback
+from .netlink import is_loopback, raise_loopback
 from .programs import DigestCache, Programs
 from .sink import Sink
 from .spec import Limits, Service
@@ -48,14 +50,16 @@ from .syscalls import (
     REFUSED,
     SIGNALS,
     TASKS,
+    build_filter,
 )
 from .tasks import Tasks
 from .traffic import Traffic
-from .view import HOME, HOSTNAME, USER, Mount, View
+from .view import CA_BUNDLE, HOME, HOSTNAME, USER, Mount, View
 
 FORMAT = 1
 NAMESERVER = "10.0.2.3"
 _PROOF_SECONDS = 3.0
+_LOG_BYTES = 1 << 30
 _INPUT_FILES, _INPUT_BYTES = 64, 1 << 20
 _CLASSES = {
     "notify": ["read", "exec"],
@@ -67,6 +71,30 @@ _CLASSES = {
     "escape": ["escape"],
     "fanotify": ["read"],
 }
+
+
+def prepare() -> None:
+    """Load everything a world may need, once for all that are forked of this process."""
+    for name in ("ssl", "ctypes", "traceback", "linecache", "unicodedata", "stringprep"):
+        __import__(name)
+    for encoding in (
+        "ascii latin-1 utf-8 utf-16 utf-16-le utf-16-be idna punycode rot13 unicode_escape raw_unicode_escape".split()
+    ):
+        codecs.lookup(encoding)
+    build_filter()
+    load_templates()
+
+
+def seal_imports() -> None:
+    """Make importing impossible.
+
+    After the pivot the supervisor sees the candidate's files, its own interpreter's library among them as the candidate
+    left it: a module loaded from there would be the candidate's code running outside.
+    """
+    sys.meta_path.clear()
+    sys.path_hooks.clear()
+    sys.path.clear()
+    sys.path_importer_cache.clear()
 
 
 class Supervisor:
@@ -152,7 +180,7 @@ class Supervisor:
             path=spec["path"],
         )
         self.runtime_roots = [*view.runtime, "/etc", "/sys"]
-        # The system's and the user's own start-up costs stay outside the namespaces: open what is needed first.
+        prepare()
         rooting.enter_namespaces()
         decoys: list[Any] = []
 
@@ -170,6 +198,7 @@ class Supervisor:
         loopback = raise_loopback(proc)
         self._own_addresses = frozenset(loopback.addresses)
         self._decoys = decoys
+        seal_imports()
         self._start_init(proc, contract)
         rooting.pivot(self._root)
         wire.send(self._init, {"pivoted": True})
@@ -346,10 +375,13 @@ class Supervisor:
                 dial=self._dial,
                 scanner=self.scanner.stream if seeing else None,
                 scan_names=self.scanner.scan_names if seeing else None,
+                proc=".",
                 intercept=bool(self.spec["intercept"]),
                 payload_bytes=self.limits.payload_bytes,
             )
             self.sink.start()
+            if self.spec["intercept"]:
+                self._plant_authority(self.sink.ca_pem())
 
     def _flow(self, event: dict[str, object]) -> None:
         """An event of the sink; the flow of the proof is not the candidate's."""
@@ -357,6 +389,26 @@ class Supervisor:
             self._proof_flows.append(event)
         else:
             self.log.record(event)
+
+    def _plant_authority(self, pem: bytes) -> None:
+        """Put the sink's certificate authority beside the host's, where the environment variables point.
+
+        It is written below the overlay, before anything inside has looked: no change of the candidate's.
+        """
+        host = b""
+        for bundle in ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"):
+            try:
+                with open(bundle, "rb") as f:
+                    host = f.read(4 << 20)
+                break
+            except OSError:
+                continue
+        lower = self._root.layers[0].lower
+        os.makedirs(f"self/fd/{lower}/etc/ssl", exist_ok=True)
+        path = f"self/fd/{lower}{CA_BUNDLE}"
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        with open(fd, "wb") as f:
+            f.write(host + pem)
 
     @property
     def scanner(self) -> Any:
@@ -681,7 +733,11 @@ class Supervisor:
                 handler(call)
         except OSError as e:
             self._blinded(call, e)
-        if self.log.count > self.limits.events:
+        except Exception as e:  # hostile arguments must not end the supervisor: refused, and said
+            self.limit_once("internal", f"{call.name}: {type(e).__name__}: {e}", call.tid)
+            if not call.answered:
+                call.fail(errno.EINVAL)
+        if self.log.count > self.limits.events or self.log.size > _LOG_BYTES:
             self.limit_once("events", f"more than {self.limits.events} events", call.tid)
             self.kill("limit")
 
@@ -746,8 +802,6 @@ class Supervisor:
 
     def is_own_address(self, host: str) -> bool:
         """True for loopback and the world's own addresses."""
-        from .netlink import is_loopback
-
         try:
             return is_loopback(host.removeprefix("::ffff:"), self._own_addresses)
         except ValueError:

@@ -29,6 +29,9 @@ HOME = "/home/dev"
 USER = "dev"
 UID = 1000
 HOSTNAME = "dev-laptop"
+CA_BUNDLE = "/etc/ssl/ca-bundle.pem"
+CA_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO")
+"""Where clients of the common TLS libraries are told to find the trust store of a company's network."""
 
 
 @dataclass(frozen=True)

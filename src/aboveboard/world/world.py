@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ..errors import EnvironmentProblem, UsageError
 from . import wire
 from .spec import WITNESSES, Limits, Service
-from .view import HOME, Mount, plan_view
+from .view import CA_BUNDLE, CA_VARIABLES, HOME, Mount, plan_view
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -181,7 +181,7 @@ class World:
         grace_seconds: float | None = None,
         programs: Sequence[str] = (),
         candidate: Sequence[str] = (),
-        intercept_tls: bool = False,
+        intercept_tls: bool = True,
     ) -> None:
         if mode == "block" and contract is None:
             raise UsageError("block mode needs a contract", advice="give contract=Contract.load(FILE), or mode='observe'")
@@ -329,6 +329,8 @@ class World:
         if self._contract is not None:
             env.update({k: os.environ[k] for k in self._contract.environment if k in os.environ})
         env["PATH"] = view.path
+        if self._intercept:
+            env.update(dict.fromkeys(CA_VARIABLES, CA_BUNDLE))
         env.update(self._env)
         now = time.time()
         return {
