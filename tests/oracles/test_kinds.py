@@ -590,6 +590,26 @@ def test_a_change_nobody_was_seen_to_make_is_found_and_said_to_be_unattributed()
     assert "attributed to no process" in result.notes[0]
 
 
+def test_what_the_driver_put_in_is_not_the_candidates_doing_until_a_process_changes_it() -> None:
+    put = {"e": "put", "p": 0, "n": f"{WS}/extra/notes.txt", "h256": "ab" * 32}
+    there = (changed(f"{WS}/extra", kind="dir"), changed(f"{WS}/extra/notes.txt", h256="ab" * 32))
+    assert verdict(put, *there).verdict == "clean"
+    assert verdict(put, opened(f"{WS}/extra/notes.txt"), *there).forbidden[0].kind == 10
+    other = changed(f"{WS}/extra/notes.txt", h256="cd" * 32)
+    assert verdict(put, other).verdict == "forbidden"
+    assert verdict(put, opened(f"{WS}/extra/notes.txt", "w"), *there).verdict == "forbidden"
+
+
+def test_a_mount_point_is_the_worlds_own_and_a_folder_beside_it_is_not() -> None:
+    assert verdict(changed(f"{WS}/candidates", kind="dir")).verdict == "clean"
+    assert verdict(changed(f"{WS}/candidates2", kind="dir")).verdict == "forbidden"
+    point = changed("/opt/tool", kind="dir")
+    assert verdict(point).verdict == "forbidden"
+    assert verdict(point, header={"mounts": ["/opt/tool/bin"]}).verdict == "clean"
+    made = {"e": "fs", "s": "mkdir", "n": f"{WS}/candidates", "r": "ok"}
+    assert verdict(made, changed(f"{WS}/candidates", kind="dir")).verdict == "forbidden"
+
+
 def test_a_value_cut_over_several_queries_is_put_together() -> None:
     encoded = SECRET.encode().hex()
     pieces = [query(f"{n}.{encoded[at : at + 24]}.c.test") for n, at in enumerate(range(0, len(encoded), 24))]

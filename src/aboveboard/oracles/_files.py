@@ -169,6 +169,8 @@ def _change(record: Record, findings: Findings, path: str, change: Event) -> Non
     if _only_times_of_directory(change):
         # Making a file in a directory changes the directory's times.
         return
+    if not actors and _by_the_driver(record, path, change):
+        return
     if what == "meta":
         _changed_metadata(record, findings, path, change, actors)
         return
@@ -198,6 +200,17 @@ def _change(record: Record, findings: Findings, path: str, change: Event) -> Non
         return
     kind, disposition, rule = _place_of_change(record, path, place, what, change, persistent=persistent)
     add(kind, disposition, rule)
+
+
+def _by_the_driver(record: Record, path: str, change: Event) -> bool:
+    """Whether a change that no process was seen to make is the world's or its client's own: a mount point, or a file
+    put in from outside that still has the content it was put in with."""
+    if change.text("w") not in ("created", "modified"):
+        return False
+    if change.text("k") == "dir":
+        return record.places.scaffold(path) or path in record.put_directories
+    digest = record.puts.get(path)
+    return digest is not None and digest == change.text("h256")
 
 
 def _place_of_change(

@@ -8,7 +8,7 @@ from aboveboard.contract import normalise
 from aboveboard.oracles import catalogue
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 RUNTIME = "runtime"
 CANDIDATE = "candidate"
@@ -29,10 +29,10 @@ _MAX_CACHED = 50_000
 class Places:
     """Classifies absolute paths by the deepest root they lie under; roots are fixed before the run."""
 
-    def __init__(self, roots: Mapping[str, object], *, workspace: str, home: str) -> None:
+    def __init__(self, roots: Mapping[str, object], *, workspace: str, home: str, mounts: Iterable[str] = ()) -> None:
+        self._mounts = tuple(normalise(path) for path in mounts)
         self.home = normalise(home)
         self.workspace = normalise(workspace)
-        self.candidates: list[str] = []
         table = dict(_FIXED)
         table.update(dict.fromkeys(catalogue.RUNTIME_PATHS, RUNTIME))
         if workspace:
@@ -43,10 +43,9 @@ class Places:
             for path in paths if isinstance(paths, list) else ():
                 if isinstance(path, str) and path.startswith("/"):
                     table[normalise(path)] = name
-                    if name == CANDIDATE:
-                        self.candidates.append(normalise(path))
         self._table = table
         self._directories: dict[str, str] = {}
+        self._scaffold: set[str] | None = None
 
     def of(self, path: str) -> str:
         """The class of a path."""
@@ -61,10 +60,15 @@ class Places:
                 self._directories[directory] = found
         return found
 
-    def mark(self, path: str, name: str) -> None:
-        """Makes ``path`` a root of class ``name``; used before the first path under it is classified."""
-        self._table[path] = name
-        self._directories.clear()
+    def scaffold(self, path: str) -> bool:
+        """Whether a path is a root or mount point, or leads to one: the world itself makes these to mount things on."""
+        if self._scaffold is None:
+            self._scaffold = {*self._table, *self._mounts}
+            for root in (*self._table, *self._mounts):
+                while root:
+                    root = root.rpartition("/")[0]
+                    self._scaffold.add(root)
+        return path in self._scaffold
 
     def _walk(self, directory: str) -> str:
         while directory:

@@ -60,7 +60,9 @@ class Record:
         self.workspace = header.text("workspace") or "/"
         self.home = header.text("home") or "/home/dev"
         self.rules: Rules = contract.compile(workspace=self.workspace, home=self.home)
-        self.places = Places(header.mapping("roots"), workspace=header.text("workspace"), home=self.home)
+        self.places = Places(
+            header.mapping("roots"), workspace=header.text("workspace"), home=self.home, mounts=header.texts("mounts")
+        )
         self.ignored = ignored
 
         self.decoys: dict[str, str] = {}
@@ -108,6 +110,9 @@ class Record:
         self.touches: dict[str, Touches] = {}
         self.refused_writes: dict[str, list[Event]] = {}
         self.changes: dict[str, Event] = {}
+        #: What the client put into the world from outside: path → digest, and the directories made for it.
+        self.puts: dict[str, str] = {}
+        self.put_directories: set[str] = set()
 
         self.execs: list[tuple[Event, str, int]] = []
         #: pid → its last exec, until a ``proc`` event tells what really runs.
@@ -150,6 +155,7 @@ class Record:
             "escape": lambda event: self._keep("escape", self.escapes, event),
             "probe": self._on_probe,
             "change": self._on_change,
+            "put": self._on_put,
             "command": self._on_command,
             "status": self._on_status,
             "witness": self._on_witness,
@@ -174,6 +180,8 @@ class Record:
 
     def made(self, path: str) -> bool:
         """Whether the file at ``path`` came into being during the run, so that reading it tells nothing new."""
+        if path in self.puts:
+            return False
         change = self.changes.get(path)
         if change is not None and change.text("w") == "created":
             return True
@@ -503,6 +511,12 @@ class Record:
             self.overflow.add("change")
         else:
             self.changes[path] = event
+
+    def _on_put(self, event: Event) -> None:
+        path = _path(event, "x", "n")
+        if path and len(self.puts) < MAX_KEPT:
+            self.puts[path] = event.text("h256")
+            self.put_directories.update(_parents(path))
 
     def _on_command(self, event: Event) -> None:
         if len(self.commands) < MAX_KEPT:
