@@ -12,6 +12,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from aboveboard.errors import ContractError as ContractError
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
@@ -46,10 +48,6 @@ _KEYS = (
 _ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}\Z")
 _HOST = re.compile(r"[a-z0-9_.*-]+\Z")
-
-
-class ContractError(ValueError):
-    """A contract that cannot be used. The message names the place, the reason and the next step."""
 
 
 class PathRules:

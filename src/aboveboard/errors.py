@@ -44,7 +44,7 @@ class ContractError(AboveboardError, ValueError):
     """A contract that cannot be used. The message names the place in it."""
 
 
-class EvidenceError(AboveboardError):
+class EvidenceError(AboveboardError, ValueError):
     """A folder that is not evidence, or that cannot be read."""
 
 

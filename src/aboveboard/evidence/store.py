@@ -6,6 +6,7 @@ import io
 import os
 from typing import IO, TYPE_CHECKING
 
+from aboveboard.errors import EvidenceError as EvidenceError
 from aboveboard.evidence.chain import GENESIS, ChainReport, chain_hash, unseal
 from aboveboard.evidence.event import INVALID, Event, parse_event
 
@@ -19,10 +20,6 @@ CONTENT = "content"
 
 #: No line a supervisor writes comes near this; a longer one is skipped without being held in memory.
 MAX_LINE_BYTES = 8 << 20
-
-
-class EvidenceError(ValueError):
-    """Evidence that cannot be opened. The message names the place, the reason and the next step."""
 
 
 class EventStream:

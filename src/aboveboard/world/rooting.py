@@ -167,7 +167,8 @@ def _overlay(root: Root, stage: str, target: str, lower: str) -> None:
     lower_fd = os.open(lower, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     mode = stat.S_IMODE(os.fstat(lower_fd).st_mode)
     os.mkdir(upper, 0o755)
-    os.chmod(upper, mode | 0o700)  # the merged root takes the upper's mode
+    # The merged root takes the upper's mode and owner: keep a host directory that is not the user's unwritable.
+    os.chmod(upper, mode | 0o700 if os.access(lower, os.W_OK) else mode & ~0o222 | 0o500)
     os.mkdir(work, 0o700)
     options = f"lowerdir=/proc/self/fd/{lower_fd},upperdir={upper},workdir={work},userxattr"
     step(f"mount overlay on {target}", lambda: linux.mount("overlay", f"{stage}/root{target}", "overlay", data=options))
