@@ -31,9 +31,7 @@ def syscall(name: str, *args: object) -> int:
     number = NUMBERS.get(name)
     if number is None:
         raise OSError(errno.ENOSYS, f"{name} is not known on {ARCH}")
-    result: int = _syscall(
-        ctypes.c_long(number), *(ctypes.c_long(a) if isinstance(a, int) else a for a in args)
-    )
+    result: int = _syscall(ctypes.c_long(number), *(ctypes.c_long(a) if isinstance(a, int) else a for a in args))
     if result < 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code), name)
@@ -348,9 +346,7 @@ def landlock_restrict(handled: int, rules: list[tuple[int, int]]) -> None:
     ruleset = syscall("landlock_create_ruleset", ctypes.c_char_p(attr), len(attr), 0)
     try:
         for fd, rights in rules:
-            syscall(
-                "landlock_add_rule", ruleset, 1, ctypes.c_char_p(struct.pack("=Qi", rights & handled, fd)), 0
-            )
+            syscall("landlock_add_rule", ruleset, 1, ctypes.c_char_p(struct.pack("=Qi", rights & handled, fd)), 0)
         syscall("landlock_restrict_self", ruleset, 0)
     finally:
         os.close(ruleset)

@@ -221,4 +221,3 @@ AARCH64: dict[str, int] = {
     "file_setattr": 469,
 }
 # fmt: on
-

@@ -20,12 +20,18 @@ def _read(path: str) -> str:
 
 def in_container() -> bool:
     """True in what looks like a Docker, Podman or Kubernetes container."""
-    return os.path.exists("/.dockerenv") or os.path.exists("/run/.containerenv") or "KUBERNETES_SERVICE_HOST" in os.environ
+    return (
+        os.path.exists("/.dockerenv") or os.path.exists("/run/.containerenv") or "KUBERNETES_SERVICE_HOST" in os.environ
+    )
 
 
 def advice_for(step: str, number: int) -> str:
     """The narrowest fix known for a failing step, for this machine."""
-    if step.startswith(("unshare", "write uid_map", "write gid_map", "fork PID 1")) or "overlay" in step or "mount" in step:
+    if (
+        step.startswith(("unshare", "write uid_map", "write gid_map", "fork PID 1"))
+        or "overlay" in step
+        or "mount" in step
+    ):
         if _read(APPARMOR_SWITCH) == "1" and os.geteuid():
             return (
                 "AppArmor restricts user namespaces here (Ubuntu 23.10 and later). Allow them for this interpreter only: "

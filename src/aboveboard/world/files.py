@@ -18,6 +18,7 @@ from ctypes import c_char_p as _c
 from dataclasses import dataclass
 from fcntl import F_SETFL as _F_SETFL
 from fcntl import fcntl as _set_flags
+from functools import partial
 from typing import TYPE_CHECKING
 
 from . import _linux as linux
@@ -49,8 +50,12 @@ _PASSED_ON = (
 )
 PHASE_PREFIX = b"/run/phase/"
 AT_SYMLINK_NOFOLLOW, AT_SYMLINK_FOLLOW, AT_EMPTY_PATH = 0x100, 0x400, 0x1000
-_OWN_PROC_WRITES = frozenset({b"comm", b"oom_score_adj", b"oom_adj", b"coredump_filter", b"timerslack_ns", b"clear_refs"})
-_OPEN_OF_INIT = frozenset({"task", "1", "stat", "status", "cmdline", "comm", "statm", "cgroup", "mounts", "mountinfo", "loginuid"})
+_OWN_PROC_WRITES = frozenset(
+    {b"comm", b"oom_score_adj", b"oom_adj", b"coredump_filter", b"timerslack_ns", b"clear_refs"}
+)
+_OPEN_OF_INIT = frozenset(
+    {"task", "1", "stat", "status", "cmdline", "comm", "statm", "cgroup", "mounts", "mountinfo", "loginuid"}
+)
 
 
 def access_letters(flags: int) -> str:
@@ -447,15 +452,13 @@ class Files:
                 info = os.fstat(pinned)
                 if stat.S_ISLNK(info.st_mode) and not flags & O_PATH:
                     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-                plain = stat.S_ISDIR(info.st_mode) and flags & O_TMPFILE != O_TMPFILE or flags & O_PATH
+                plain = (stat.S_ISDIR(info.st_mode) and flags & O_TMPFILE != O_TMPFILE) or flags & O_PATH
                 if not plain and not self._allowed(real, flags):
                     return self._deny(call, fields, real)
                 wanted = flags & _PASSED_ON & ~(os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW)
                 if flags & O_PATH:
                     return os.dup(pinned)
-                return os.open(
-                    f"self/fd/{pinned}", wanted | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY, mode
-                )
+                return os.open(f"self/fd/{pinned}", wanted | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY, mode)
             finally:
                 os.close(pinned)
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
@@ -529,7 +532,9 @@ class Files:
             if follow:  # linkat(…, AT_SYMLINK_FOLLOW) is how O_TMPFILE files get a name
                 pinned = self.open_object(call, signed(a[0]), self._memory.string(call.tid, a[1]))
                 try:
-                    linux.syscall("linkat", AT_FDCWD, _c(b"self/fd/%d" % pinned), to_parent, _c(to_leaf), AT_SYMLINK_FOLLOW)
+                    linux.syscall(
+                        "linkat", AT_FDCWD, _c(b"self/fd/%d" % pinned), to_parent, _c(to_leaf), AT_SYMLINK_FOLLOW
+                    )
                 finally:
                     os.close(pinned)
             else:
@@ -667,7 +672,7 @@ class Files:
             times = self._times(call, rest[0])
             if isinstance(times, str):
                 return times, None
-            return "times", lambda fd: os.utime(f"self/fd/{fd}", ns=times)
+            return "times", partial(_set_times, times)
         if "xattr" in name:
             key = memory.string(tid, rest[1] if name.endswith("at") else rest[0])
             if name.endswith("at"):
@@ -680,7 +685,7 @@ class Files:
             return f"xattr={os.fsdecode(key)}", lambda fd: os.setxattr(f"self/fd/{fd}", key, value, flags)
         return name, None
 
-    def _times(self, call: Call, pointer: int) -> tuple[int, int] | None | str:
+    def _times(self, call: Call, pointer: int) -> tuple[int, int] | str | None:
         """(atime, mtime) in ns, None for now, or a text when the form is not carried out here."""
         if call.abi != linux.ARCH:
             return "times"
@@ -699,3 +704,10 @@ class Files:
             return "times"  # one of the two left alone
         return s1 * 10**9 + f1, s2 * 10**9 + f2
 
+
+def _set_times(times: tuple[int, int] | None, fd: int) -> None:
+    """Set access and modification time (ns; None: now) of the object an O_PATH descriptor stands for."""
+    if times is None:
+        os.utime(f"self/fd/{fd}")
+    else:
+        os.utime(f"self/fd/{fd}", ns=times)

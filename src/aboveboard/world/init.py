@@ -83,7 +83,7 @@ class Init:
                     self._child(message, fds)
                 finally:
                     os._exit(127)
-            self._commands[pid] = int(message["run"])  # type: ignore[call-overload]
+            self._commands[pid] = int(message["run"])
             for fd in fds:
                 os.close(fd)
             wire.send(self._control, {"started": message["run"], "ns": pid})
@@ -114,9 +114,9 @@ class Init:
             launch = 3
             os.dup2(high[3], launch, inheritable=False)
             linux.syscall("close_range", 4, 0x7FFFFFFF, 0)
-            os.chdir(message["cwd"])  # type: ignore[arg-type]
+            os.chdir(message["cwd"])
             os.umask(0o022)
-            for name, value in message["limits"].items():  # type: ignore[attr-defined]
+            for name, value in message["limits"].items():
                 _limit(getattr(resource, name), value)
             proving = message["run"] == PROOF
             # The supervisor takes the listener over by pidfd_getfd, which an undumpable task refuses.
@@ -132,7 +132,7 @@ class Init:
             if proving:
                 proof.act(message, launch)
                 os._exit(0)
-            os.execve(message["program"], message["argv"], message["env"])  # type: ignore[call-overload]
+            os.execve(message["program"], message["argv"], message["env"])
         except OSError as e:
             try:
                 os.write(launch, b"E%d" % (e.errno or errno.EIO))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from _json import encode_basestring_ascii as quote
+from typing import Any
 
 from ..evidence.chain import GENESIS, seal
 
@@ -82,12 +83,12 @@ class Log:
         self.counts[kind] = self.counts.get(kind, 0) + 1
         return number
 
-    def record(self, event: dict[str, object], command: int = 0) -> int:
+    def record(self, event: dict[str, Any], command: int = 0) -> int:
         """Append one event given as a mapping with ``e`` (and optionally ``p``, ``c``)."""
         event = dict(event)
         kind, pid, command = str(event.pop("e")), event.pop("p", 0), event.pop("c", command)
         fields = "".join(f",{text(k)}:{encode(v)}" for k, v in event.items())
-        return self.add(kind, int(pid), int(command), fields)  # type: ignore[call-overload]
+        return self.add(kind, int(pid), int(command), fields)
 
     def cause(self, pid: int, command: int) -> dict[str, object]:
         """The common fields of an event that ``pid`` will have caused: process, command, current phase."""

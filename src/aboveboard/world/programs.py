@@ -166,9 +166,7 @@ class Programs:
             finally:
                 os.close(fd)
             self._cache.put(key, digest)
-            self._log.add(
-                "hash", 0, 0, f',"v":[{info.st_dev},{info.st_ino}],"x":{text(real)},"h256":"{digest}"'
-            )
+            self._log.add("hash", 0, 0, f',"v":[{info.st_dev},{info.st_ino}],"x":{text(real)},"h256":"{digest}"')
         self._later.clear()
 
     def _arguments(self, call: Call, address: int) -> list[bytes]:
@@ -324,5 +322,3 @@ class Programs:
 def rusage_fields(usage: tuple[float, ...]) -> dict[str, object]:
     """The ``rusage`` object of a ``status`` event from wait4's resource usage."""
     return {"utime": round(usage[0], 4), "stime": round(usage[1], 4), "maxrss_kib": int(usage[2])}
-
-

@@ -95,7 +95,7 @@ class Spawner:
                 except OSError:
                     answer = None
                 if answer is not None:
-                    return int(answer[0]["pid"])  # type: ignore[call-overload]
+                    return int(answer[0]["pid"])
                 self._socket = None  # the spawner died (killed from outside): start another once
                 if attempt == 2:
                     break

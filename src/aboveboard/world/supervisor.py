@@ -54,7 +54,7 @@ from .syscalls import (
 )
 from .tasks import Tasks
 from .traffic import Traffic
-from .view import CA_BUNDLE, HOME, HOSTNAME, USER, Mount, View
+from .view import CA_BUNDLE, HOME, HOSTNAME, UID, USER, Mount, View
 
 FORMAT = 1
 NAMESERVER = "10.0.2.3"
@@ -77,9 +77,19 @@ def prepare() -> None:
     """Load everything a world may need, once for all that are forked of this process."""
     for name in ("ssl", "ctypes", "traceback", "linecache", "unicodedata", "stringprep"):
         __import__(name)
-    for encoding in (
-        "ascii latin-1 utf-8 utf-16 utf-16-le utf-16-be idna punycode rot13 unicode_escape raw_unicode_escape".split()
-    ):
+    for encoding in [
+        "ascii",
+        "latin-1",
+        "utf-8",
+        "utf-16",
+        "utf-16-le",
+        "utf-16-be",
+        "idna",
+        "punycode",
+        "rot13",
+        "unicode_escape",
+        "raw_unicode_escape",
+    ]:
         codecs.lookup(encoding)
     build_filter()
     load_templates()
@@ -156,7 +166,10 @@ class Supervisor:
         enforced = rules if self.mode == "block" else None
         # The evidence folder is not part of the world's view; its descriptors stay with the supervisor.
         log_fd = os.open(
-            "events.jsonl", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600, dir_fd=self.evidence
+            "events.jsonl",
+            os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC,
+            0o600,
+            dir_fd=self.evidence,
         )
         os.mkdir("payloads", 0o700, dir_fd=self.evidence)
         self._payloads = os.open("payloads", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self.evidence)
@@ -165,7 +178,9 @@ class Supervisor:
         cache = -1
         if spec["digests"]:
             try:
-                cache = os.open(spec["digests"], os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+                cache = os.open(
+                    spec["digests"], os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
+                )
             except OSError:
                 cache = -1
         proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -289,7 +304,7 @@ class Supervisor:
     def _start_init(self, proc: int, contract: Any) -> None:
         """Fork PID 1 of a new pid namespace; it mounts its ``/proc`` while the host's is still visible."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        root_uid = os.geteuid() == rooting.UID and self.spec["host_uid"] == 0
+        root_uid = os.geteuid() == UID and self.spec["host_uid"] == 0
         rooting.step("unshare(CLONE_NEWPID)", lambda: linux.unshare(linux.CLONE_NEWPID))
         parent = os.getpid()
         try:
@@ -329,7 +344,7 @@ class Supervisor:
         if answer is None:
             raise rooting.StepFailed("start PID 1", OSError(errno.ECHILD, "PID 1 died"))
         if "failed" in answer[0]:
-            number = int(answer[0]["errno"])  # type: ignore[call-overload]
+            number = int(answer[0]["errno"])
             raise rooting.StepFailed(str(answer[0]["failed"]), OSError(number, os.strerror(number)))
 
     def _landlock_rules(self, contract: Any) -> tuple[list[tuple[int, int]] | None, int]:
@@ -438,7 +453,11 @@ class Supervisor:
         total = 0
         for directory in self._rules.read.directories():
             layer = max(
-                (la for la in self._root.layers if directory == la.target or directory.startswith(la.target.rstrip("/") + "/")),
+                (
+                    la
+                    for la in self._root.layers
+                    if directory == la.target or directory.startswith(la.target.rstrip("/") + "/")
+                ),
                 key=lambda la: len(la.target),
                 default=None,
             )
@@ -523,7 +542,7 @@ class Supervisor:
             "workspace": self.workspace,
             "home": HOME,
             "argv0": spec["argv0"],
-            "uid": rooting.UID,
+            "uid": UID,
             "wall": spec["wall"],
             "disabled": sorted(self.disabled),
         }
@@ -569,9 +588,15 @@ class Supervisor:
                 self._turn(0.01)
         if self.census is not None:
             self.census.drain()
-            seen["packets"] = any(f.get("dport") == proof.PORT and f.get("dst") == proof.ADDRESS for f in self.census.flows())
+            seen["packets"] = any(
+                f.get("dport") == proof.PORT and f.get("dst") == proof.ADDRESS for f in self.census.flows()
+            )
         calls = [kind for kind, _ in self._proved]
-        opened = [fields for kind, fields in self._proved if kind == "open" and f'"{proof.READ}"' in fields and '"r":"ok"' in fields]
+        opened = [
+            fields
+            for kind, fields in self._proved
+            if kind == "open" and f'"{proof.READ}"' in fields and '"r":"ok"' in fields
+        ]
         seen["notify"] = bool(opened)
         seen["escape"] = "escape" in calls
         seen["sink"] = any(token in str(f.get("head", "")) for f in self._proof_flows)
@@ -658,11 +683,11 @@ class Supervisor:
 
     def _run(self, message: wire.Message, fds: list[int]) -> None:
         """A client's request to run a command."""
-        command = int(message["run"])  # type: ignore[call-overload]
-        argv = [str(a) for a in message["argv"]]  # type: ignore[attr-defined]
+        command = int(message["run"])
+        argv = [str(a) for a in message["argv"]]
         cwd = str(message["cwd"] or self.workspace or HOME)
         env = dict(self.spec["env"])
-        env.update(message["env"] or {})  # type: ignore[call-overload]
+        env.update(message["env"] or {})
         program = self._find(argv[0], env.get("PATH", ""), cwd) if argv else None
         if program is None or not os.path.isdir(cwd):
             missing = argv[0] if program is None and argv else cwd
@@ -749,8 +774,15 @@ class Supervisor:
                 self.log.add("limit", call.tid, call.command, f',"what":"blinded","d":{text(f"{call.name}: {e}")}')
             elif number != errno.ESRCH:
                 self.log.add(
-                    "open" if call.name in OPEN else "fs" if call.name in NAMES else "meta" if call.name in METADATA else "net"
-                    if call.name in NETWORK else "probe",
+                    "open"
+                    if call.name in OPEN
+                    else "fs"
+                    if call.name in NAMES
+                    else "meta"
+                    if call.name in METADATA
+                    else "net"
+                    if call.name in NETWORK
+                    else "probe",
                     call.tid,
                     call.command,
                     f',"s":"{call.name}","n":"","r":"{errno.errorcode.get(number, number)}"',
@@ -903,11 +935,11 @@ class Supervisor:
             return
         message = received[0]
         if "exit" in message:
-            self._exited(int(message["exit"]), int(message["code"]), message["rusage"])  # type: ignore[call-overload]
+            self._exited(int(message["exit"]), int(message["code"]), message["rusage"])
         elif "idle" in message:
             self._idle = True
         elif "census" in message:
-            self._census_answer = int(message["census"])  # type: ignore[call-overload]
+            self._census_answer = int(message["census"])
 
     def _exited(self, command: int, code: int, usage: object) -> None:
         state = self._commands.pop(command, None)
@@ -953,12 +985,12 @@ class Supervisor:
 
     def _give(self, message: wire.Message) -> None:
         """Open a path of the world for the client (who reads or writes it outside): nothing inside is run."""
-        flags = int(message["flags"])  # type: ignore[call-overload]
+        flags = int(message["flags"])
         path = str(message["open"])
         try:
             if message.get("parents"):
                 os.makedirs(os.path.dirname(path), exist_ok=True)
-            fd = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, int(message["mode"]))  # type: ignore[call-overload]
+            fd = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, int(message["mode"]))
         except OSError as e:
             wire.send(self.control, {"reply": message["id"], "errno": e.errno or errno.EIO})
             return
@@ -1043,13 +1075,20 @@ class Supervisor:
             self.sink.close()
             if drops:
                 log.record(
-                    {"e": "witness", "name": "sink", "ok": False, "detail": f"{drops} datagrams lost", "classes": _CLASSES["sink"]}
+                    {
+                        "e": "witness",
+                        "name": "sink",
+                        "ok": False,
+                        "detail": f"{drops} datagrams lost",
+                        "classes": _CLASSES["sink"],
+                    }
                 )
         if self.census is not None:
             self.census.drain(1 << 20)
             event = self.census.event()
             event["flows"] = [
-                f for f in event["flows"]  # type: ignore[attr-defined]
+                f
+                for f in event["flows"]
                 if not (f["dst"] == proof.ADDRESS and f["dport"] == proof.PORT) and f["src"] != proof.ADDRESS
             ]
             log.record(event)
@@ -1114,7 +1153,13 @@ def serve(control: socket.socket, evidence: int, spec: dict[str, Any], extra: li
         wire.send(control, {"failed": getattr(e, "step", "") or str(e), "errno": e.errno or 0, "detail": str(e)})
         return
     wire.send(
-        control, {"ready": True, "witnesses": supervisor._live, "tier": supervisor.tier if supervisor.tier != "auto" else "U", "path": spec["path"]}
+        control,
+        {
+            "ready": True,
+            "witnesses": supervisor._live,
+            "tier": supervisor.tier if supervisor.tier != "auto" else "U",
+            "path": spec["path"],
+        },
     )
     supervisor.serve()
     try:

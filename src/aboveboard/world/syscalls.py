@@ -62,9 +62,7 @@ ABSENT_NOTIFIED = _words("io_uring_setup io_uring_enter io_uring_register")
 ABSENT = _words("clone3")
 """ENOSYS without a record: the C library tries it first for every thread and then uses ``clone``."""
 
-NOTIFIED = (
-    OPEN | EXEC | NAMES | METADATA | NETWORK | TASKS | SIGNALS | CONTROL | MEMORY | REFUSED | ABSENT_NOTIFIED
-)
+NOTIFIED = OPEN | EXEC | NAMES | METADATA | NETWORK | TASKS | SIGNALS | CONTROL | MEMORY | REFUSED | ABSENT_NOTIFIED
 
 ALLOWED = frozenset(_numbers.X86_64) | frozenset(_numbers.I386) | frozenset(_numbers.AARCH64)
 ALLOWED -= NOTIFIED | ABSENT
@@ -120,9 +118,7 @@ def _conditions(notify: _Block) -> dict[str, _Block]:
     plain_inet = _load(_arg(2), _any_of((0, 6, 17), plain_type, notify))
     return {
         # An address is given: argument 4 is not NULL.
-        "sendto": _load(
-            _arg(4), _test(_JEQ, 0, _load(_arg(4, high=True), _test(_JEQ, 0, allow, notify)), notify)
-        ),
+        "sendto": _load(_arg(4), _test(_JEQ, 0, _load(_arg(4, high=True), _test(_JEQ, 0, allow, notify)), notify)),
         # AF_UNIX, AF_NETLINK; stream and datagram sockets of AF_INET and AF_INET6 with the usual protocols.
         "socket": _load(_arg(0), _any_of((1, 16), allow, _any_of((2, 10), plain_inet, notify))),
         # PR_SET_DUMPABLE, PR_SET_MM, PR_SET_CHILD_SUBREAPER, PR_SET_PTRACER

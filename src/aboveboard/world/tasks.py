@@ -16,7 +16,7 @@ from .log import Log, text
 class Process:
     """One process of a world. ``ns`` is its id inside, ``exe`` what it runs (``unchecked`` after an exec)."""
 
-    __slots__ = ("command", "exe", "exe_id", "ns", "parent", "pid", "pidfd", "unchecked", "threads", "known")
+    __slots__ = ("command", "exe", "exe_id", "known", "ns", "parent", "pid", "pidfd", "threads", "unchecked")
 
     def __init__(self, pid: int, parent: int, ns: int, command: int) -> None:
         self.pid = pid

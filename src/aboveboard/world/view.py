@@ -13,13 +13,56 @@ from dataclasses import dataclass, field
 SYSTEM_TREES = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix")
 """Trees of the operating system, shown copy-on-write where they exist."""
 
-ETC_ENTRIES = (
-    "alternatives bash.bashrc ca-certificates ca-certificates.conf crypto-policies debian_version default/locale"
-    " environment fonts gai.conf gnutls gss host.conf inputrc issue java ld.so.cache ld.so.conf ld.so.conf.d"
-    " locale.alias locale.conf locale.gen localtime login.defs lsb-release magic mailcap mime.types os-release perl"
-    " pki profile protocols python3 python3.11 python3.12 python3.13 rpc services shells skel ssl/certs ssl/openssl.cnf"
-    " ssl/cert.pem terminfo timezone xdg xattr.conf"
-).split()
+ETC_ENTRIES = [
+    "alternatives",
+    "bash.bashrc",
+    "ca-certificates",
+    "ca-certificates.conf",
+    "crypto-policies",
+    "debian_version",
+    "default/locale",
+    "environment",
+    "fonts",
+    "gai.conf",
+    "gnutls",
+    "gss",
+    "host.conf",
+    "inputrc",
+    "issue",
+    "java",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "locale.alias",
+    "locale.conf",
+    "locale.gen",
+    "localtime",
+    "login.defs",
+    "lsb-release",
+    "magic",
+    "mailcap",
+    "mime.types",
+    "os-release",
+    "perl",
+    "pki",
+    "profile",
+    "protocols",
+    "python3",
+    "python3.11",
+    "python3.12",
+    "python3.13",
+    "rpc",
+    "services",
+    "shells",
+    "skel",
+    "ssl/certs",
+    "ssl/openssl.cnf",
+    "ssl/cert.pem",
+    "terminfo",
+    "timezone",
+    "xdg",
+    "xattr.conf",
+]
 """Entries of ``/etc`` that hold no secret and that programs need. All else in ``/etc`` is synthetic or absent."""
 
 SYS_ENTRIES = ("/sys/devices/system/cpu", "/sys/kernel/mm/transparent_hugepage")

@@ -9,8 +9,9 @@ import array
 import marshal
 import socket
 from collections.abc import Sequence
+from typing import Any
 
-Message = dict[str, object]
+Message = dict[str, Any]
 _MAX_FDS = 16
 
 

@@ -14,11 +14,11 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from ..errors import EnvironmentProblem, UsageError
 from . import wire
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ..contract import Contract
     from ..evidence import Evidence
 
+_T = TypeVar("_T")
 _PASSED_ENVIRONMENT = ("LANG", "LC_ALL", "LC_CTYPE", "TZ", "TERM", "COLORTERM")
 _START_SECONDS = 30.0
 _FIRST_OUTPUT = 1 << 16
@@ -79,8 +80,8 @@ class Process:
         self._total = 0
 
     def _finished(self, message: wire.Message) -> None:
-        self._code = int(message["code"])  # type: ignore[call-overload]
-        self._error = int(message.get("error", 0))  # type: ignore[call-overload]
+        self._code = int(message["code"])
+        self._error = int(message.get("error", 0))
         self._missing = str(message.get("missing", ""))
         self._done.set()
 
@@ -97,7 +98,9 @@ class Process:
                         flooded = self._total > self._limit and not self.truncated
                         self.truncated = self.truncated or flooded
                     if flooded:
-                        self._world._kill(self.command, "output", f"more than {self._limit} bytes written to the terminal")
+                        self._world._kill(
+                            self.command, "output", f"more than {self._limit} bytes written to the terminal"
+                        )
 
         thread = threading.Thread(target=pump, name=f"aboveboard-{name}", daemon=True)
         thread.start()
@@ -184,7 +187,9 @@ class World:
         intercept_tls: bool = True,
     ) -> None:
         if mode == "block" and contract is None:
-            raise UsageError("block mode needs a contract", advice="give contract=Contract.load(FILE), or mode='observe'")
+            raise UsageError(
+                "block mode needs a contract", advice="give contract=Contract.load(FILE), or mode='observe'"
+            )
         unknown = set(disable) - {*WITNESSES, "fanotify"}
         if unknown:
             raise UsageError(f"unknown witness {sorted(unknown)[0]!r}", advice=f"witnesses: {', '.join(WITNESSES)}")
@@ -261,7 +266,8 @@ class World:
             except FileExistsError:
                 if os.listdir(self._folder):
                     raise UsageError(
-                        f"{self._folder} exists and is not empty", advice="evidence is never overwritten: name a new folder"
+                        f"{self._folder} exists and is not empty",
+                        advice="evidence is never overwritten: name a new folder",
                     ) from None
             except OSError as e:
                 raise UsageError(f"cannot create {self._folder}: {e.strerror}", advice="choose a writable place") from e
@@ -295,12 +301,12 @@ class World:
 
             raise EnvironmentProblem(
                 f"no world could be made here: {message['failed']}: {message['detail']}",
-                advice=advice_for(str(message["failed"]), int(message.get("errno", 0))),  # type: ignore[call-overload]
+                advice=advice_for(str(message["failed"]), int(message.get("errno", 0))),
             )
         ours.settimeout(None)
         self._control = ours
         answer = received[0]
-        self.assurance = Assurance(str(answer["tier"]), dict(answer["witnesses"]))  # type: ignore[call-overload]
+        self.assurance = Assurance(str(answer["tier"]), dict(answer["witnesses"]))
         self._reader = threading.Thread(target=self._read_control, name="aboveboard-world", daemon=True)
         self._reader.start()
         return self
@@ -324,7 +330,11 @@ class World:
         from .decoys import environ
 
         seed = os.urandom(16)
-        env = environ(seed, HOME) if self._decoys else {"HOME": HOME, "USER": "dev", "LOGNAME": "dev", "SHELL": "/bin/bash"}
+        env = (
+            environ(seed, HOME)
+            if self._decoys
+            else {"HOME": HOME, "USER": "dev", "LOGNAME": "dev", "SHELL": "/bin/bash"}
+        )
         env.update({k: os.environ[k] for k in _PASSED_ENVIRONMENT if k in os.environ})
         if self._contract is not None:
             env.update({k: os.environ[k] for k in self._contract.environment if k in os.environ})
@@ -343,7 +353,9 @@ class World:
             "candidate": self._candidate,
             "path": view.path,
             "env": env,
-            "services": [{"name": s.name, "host": s.host, "port": s.port, "upstream": s.upstream} for s in self._services],
+            "services": [
+                {"name": s.name, "host": s.host, "port": s.port, "upstream": s.upstream} for s in self._services
+            ],
             "decoys": self._decoys,
             "seed": seed,
             "token": self._token,
@@ -362,7 +374,7 @@ class World:
             },
             "argv0": "",
             "started": now,
-            "wall": datetime.fromtimestamp(now, timezone.utc).isoformat(timespec="milliseconds"),
+            "wall": datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds"),
         }
 
     def close(self) -> Evidence:
@@ -462,9 +474,7 @@ class World:
         name: str = "",
     ) -> Completed:
         """Run a command to its end. After ``timeout`` seconds its main process is killed."""
-        process = self.popen(
-            argv, cwd=cwd, env=env, stdin=stdin, stdout=stdout, stderr=stderr, phase=phase, name=name
-        )
+        process = self.popen(argv, cwd=cwd, env=env, stdin=stdin, stdout=stdout, stderr=stderr, phase=phase, name=name)
         timed_out = False
         try:
             code = process.wait(timeout)
@@ -550,11 +560,11 @@ class World:
                 break
             message, fds = received
             if "exit" in message:
-                process = self._processes.get(int(message["exit"]))  # type: ignore[call-overload]
+                process = self._processes.get(int(message["exit"]))
                 if process is not None:
                     process._finished(message)
             elif "reply" in message:
-                slot = self._replies.pop(int(message["reply"]), None)  # type: ignore[call-overload]
+                slot = self._replies.pop(int(message["reply"]), None)
                 if slot is not None:
                     slot[1], slot[2] = message, fds
                     slot[0].set()
@@ -582,9 +592,11 @@ def _copy_tree(source: int, dest: str, budget: list[int]) -> None:
         budget[1] -= 1
         if budget[1] < 0:
             raise OSError(errno.EFBIG, "too many files")
-        fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=source) if _plain(
-            source, name
-        ) else -1
+        fd = (
+            os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=source)
+            if _plain(source, name)
+            else -1
+        )
         if fd < 0:
             continue
         target = os.path.join(dest, name)
@@ -630,9 +642,7 @@ def _version() -> str:
         return "0"
 
 
-async def _in_thread(function: Any) -> Any:
+async def _in_thread(function: Callable[[], _T]) -> _T:
     import asyncio
 
     return await asyncio.get_running_loop().run_in_executor(None, function)
-
-
