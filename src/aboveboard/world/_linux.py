@@ -11,6 +11,7 @@ import errno
 import fcntl
 import os
 import platform
+import stat
 import struct
 from collections.abc import Callable
 
@@ -330,6 +331,7 @@ LANDLOCK_REMOVE_FILE = 1 << 5
 LANDLOCK_MAKE = sum(1 << n for n in range(6, 13))
 LANDLOCK_REFER = 1 << 13
 LANDLOCK_TRUNCATE = 1 << 14
+LANDLOCK_OF_FILES = LANDLOCK_EXECUTE | LANDLOCK_WRITE_FILE | LANDLOCK_READ_FILE | LANDLOCK_TRUNCATE
 
 
 def landlock_abi() -> int:
@@ -340,13 +342,19 @@ def landlock_abi() -> int:
         return 0
 
 
-def landlock_restrict(handled: int, rules: list[tuple[int, int]]) -> None:
-    """Restrict the calling thread: ``rules`` are (descriptor of the path, allowed rights under it)."""
+def landlock_ruleset(handled: int, rules: list[tuple[int, int]]) -> int:
+    """A ruleset that forbids the ``handled`` rights but for ``rules``: (descriptor of a path, rights under it)."""
     attr = struct.pack("=Q", handled)
     ruleset = syscall("landlock_create_ruleset", ctypes.c_char_p(attr), len(attr), 0)
-    try:
-        for fd, rights in rules:
-            syscall("landlock_add_rule", ruleset, 1, ctypes.c_char_p(struct.pack("=Qi", rights & handled, fd)), 0)
-        syscall("landlock_restrict_self", ruleset, 0)
-    finally:
-        os.close(ruleset)
+    for fd, rights in rules:
+        allowed = rights & handled
+        if not stat.S_ISDIR(os.fstat(fd).st_mode):
+            allowed &= LANDLOCK_OF_FILES
+        rule = struct.pack("=Qi", allowed, fd)
+        syscall("landlock_add_rule", ruleset, 1, ctypes.c_char_p(rule), 0)
+    return ruleset
+
+
+def landlock_restrict(ruleset: int) -> None:
+    """Restrict the calling thread and its children for good. Needs no_new_privs."""
+    syscall("landlock_restrict_self", ruleset, 0)

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 _ZERO = bytes(NOTIF_SIZE)
 AT_FDCWD = -100
+PROOF = -1
+"""Command number of the process that proves the witnesses."""
 
 
 def signed(value: int) -> int:

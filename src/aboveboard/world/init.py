@@ -15,11 +15,9 @@ import socket
 
 from . import _linux as linux
 from . import proof, wire
+from .calls import PROOF
 from .programs import rusage_fields
 from .syscalls import build_filter
-
-PROOF = -1
-"""Command number of the process that proves the witnesses."""
 
 _RESET = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGCHLD)
 
@@ -27,10 +25,9 @@ _RESET = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGCHLD)
 class Init:
     """The loop of PID 1. ``control`` leads to the supervisor."""
 
-    def __init__(self, control: socket.socket, landlock: list[tuple[int, int]] | None, handled: int) -> None:
+    def __init__(self, control: socket.socket, ruleset: int) -> None:
         self._control = control
-        self._landlock = landlock
-        self._handled = handled
+        self._ruleset = ruleset
         self._commands: dict[int, int] = {}
 
     def run(self) -> None:
@@ -102,7 +99,11 @@ class Init:
     def _child(self, message: wire.Message, fds: list[int]) -> None:
         """Become the command: descriptors, limits, then the filter, then exec. ``fds``: 0, 1, 2, the launch socket."""
         launch = fds[3]
+        proving = message["run"] == PROOF
         try:
+            linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
+            if self._ruleset >= 0 and not proving:
+                linux.landlock_restrict(self._ruleset)
             os.setsid()
             signal.set_wakeup_fd(-1)
             for number in _RESET:
@@ -118,13 +119,8 @@ class Init:
             os.umask(0o022)
             for name, value in message["limits"].items():
                 _limit(getattr(resource, name), value)
-            proving = message["run"] == PROOF
             # The supervisor takes the listener over by pidfd_getfd, which an undumpable task refuses.
             linux.prctl(linux.PR_SET_DUMPABLE, 1)
-            if self._landlock is not None and not proving:
-                linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
-                linux.landlock_restrict(self._handled, self._landlock)
-            linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
             listener = linux.install_filter(build_filter())
             os.write(launch, str(listener).encode())
             os.read(launch, 1)
@@ -151,8 +147,8 @@ def _limit(which: int, value: int) -> None:
         pass
 
 
-def main(control: socket.socket, landlock: list[tuple[int, int]] | None, handled: int) -> None:
-    """Become PID 1's loop: drop everything, then serve."""
+def main(control: socket.socket, ruleset: int) -> None:
+    """Become PID 1's loop: drop everything, then serve. ``ruleset``: a Landlock ruleset for the commands, or -1."""
     linux.set_name("systemd")
     try:
         linux.rename_argv(b"/sbin/init")
@@ -161,4 +157,4 @@ def main(control: socket.socket, landlock: list[tuple[int, int]] | None, handled
     linux.drop_all_capabilities()
     linux.prctl(linux.PR_SET_DUMPABLE, 0)
     linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
-    Init(control, landlock, handled).run()
+    Init(control, ruleset).run()

