@@ -91,10 +91,8 @@ class Call:
                 ioctl(self.listener, IOCTL_ADDFD, ADDFD.pack(self.id, ADDFD_FLAG_SETFD, fd, replace, flags))
                 self._send(0, 0, 0)
         except OSError as e:
-            if e.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
-                self._send(0, -e.errno, 0)
-            elif e.errno not in (errno.ENOENT, errno.EINPROGRESS, errno.ESRCH):
-                raise
+            if e.errno not in (errno.ENOENT, errno.EINPROGRESS, errno.ESRCH):  # those: the caller is gone
+                self._send(0, -(e.errno or errno.EIO), 0)
 
 
 class Listener:

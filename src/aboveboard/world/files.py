@@ -342,7 +342,12 @@ class Files:
                 linux_flags = flags & (os.O_APPEND | os.O_DIRECT | os.O_NOATIME)
                 _set_flags(fd, _F_SETFL, linux_flags)
             self._log.add("open", call.process.pid, call.command, fields + ',"r":"ok"')
-            call.inject(fd, cloexec=bool(flags & os.O_CLOEXEC))
+            if flags & O_PATH:
+                # The kernel does not hand over O_PATH descriptors. One gives no content: to read, it has to be opened
+                # again (by /proc/self/fd), and that call comes here.
+                call.proceed()
+            else:
+                call.inject(fd, cloexec=bool(flags & os.O_CLOEXEC))
         finally:
             if fd >= 0:
                 os.close(fd)
