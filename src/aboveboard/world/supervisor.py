@@ -26,6 +26,7 @@ from . import _linux as linux
 from . import proof, rooting, wire
 from .calls import PROOF, Call, Listener
 from .census import Census
+from .cgroup import Group
 from .changes import WalkLimits, walk_upper
 from .decoys import environ_canaries, etc_files, load_templates, plant
 from .files import Files
@@ -182,6 +183,7 @@ class Supervisor:
                 )
             except OSError:
                 cache = -1
+        self._group = Group.create(self.limits.processes, self.limits.memory_bytes)
         proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         services = [Service(**s) for s in spec["services"]]
         self._prepare_services(services)
@@ -338,6 +340,9 @@ class Supervisor:
         theirs.close()
         self._init_pid = pid
         self._init = ours
+        if self._group is not None and not self._group.add(pid):
+            self._group.remove()
+            self._group = None
         answer = wire.receive(ours)
         if answer is None:
             raise rooting.StepFailed("start PID 1", OSError(errno.ECHILD, "PID 1 died"))
@@ -921,6 +926,8 @@ class Supervisor:
         """Kill every process inside, PID 1 included."""
         self._killed = True
         self._stop_reason = reason
+        if self._group is not None:
+            self._group.kill()
         try:
             os.kill(self._init_pid, signal.SIGKILL)
         except ProcessLookupError:
@@ -1069,6 +1076,8 @@ class Supervisor:
 
     def _read_witnesses(self, allocated: int, reason: str) -> None:
         log = self.log
+        if self._group is not None:
+            self._group.remove()
         for pid in list(self.tasks.processes):
             self.tasks.gone(pid)
         if self._warden is not None:
