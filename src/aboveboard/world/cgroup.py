@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import time
 
 
 def _own_group() -> str | None:
@@ -20,6 +21,19 @@ def _own_group() -> str | None:
     except (OSError, StopIteration):
         return None
     return os.path.normpath(point + path)
+
+
+def _sweep(own: str) -> None:
+    """Remove what supervisors that were killed left behind: the kernel removes only groups without processes."""
+    try:
+        old = [e.path for e in os.scandir(own) if e.name.startswith("world-") and e.stat().st_mtime < time.time() - 30]
+    except OSError:
+        return
+    for path in old:
+        try:
+            os.rmdir(path)
+        except OSError:
+            continue
 
 
 class Group:
@@ -43,6 +57,7 @@ class Group:
         own = _own_group()
         if own is None:
             return None
+        _sweep(own)
         path = f"{own}/world-{secrets.token_hex(6)}"
         try:
             os.mkdir(path)
