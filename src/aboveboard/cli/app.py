@@ -63,6 +63,10 @@ class Parser(argparse.ArgumentParser):
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command line (``sys.argv`` by default) and returns its exit code; never raises."""
     words = list(sys.argv[1:] if argv is None else argv)
+    if argv is None and words[:1] == ["trace"]:  # a process of one command and one world: fork it, spare an interpreter
+        from aboveboard.world.spawner import SPAWNER
+
+        SPAWNER.in_process = True
     try:
         try:
             code = _dispatch(words)

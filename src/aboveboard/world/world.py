@@ -21,8 +21,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from .. import __version__
 from ..errors import EnvironmentProblem, UsageError
 from . import wire
+from .spawner import SPAWNER
 from .spec import WITNESSES, Limits, Service
 from .view import CA_BUNDLE, CA_VARIABLES, HOME, Mount, plan_view
 
@@ -276,14 +278,7 @@ class World:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            if threading.active_count() == 1 and os.environ.get("ABOVEBOARD_SPAWN") == "fork":
-                from .spawner import start_in_child
-
-                self._supervisor_pid = start_in_child(theirs, folder, spec, [])
-            else:
-                from .spawner import SPAWNER
-
-                self._supervisor_pid = SPAWNER.spawn(theirs, folder, spec, [])
+            self._supervisor_pid = SPAWNER.spawn(theirs, folder, spec, [])
         except OSError as e:
             ours.close()
             raise EnvironmentProblem(f"no supervisor could be started: {e}", advice="run aboveboard doctor") from e
@@ -371,7 +366,7 @@ class World:
                 "kernel": platform.release(),
                 "arch": platform.machine(),
                 "python": platform.python_version(),
-                "aboveboard": _version(),
+                "aboveboard": __version__,
             },
             "argv0": "",
             "started": now,
@@ -392,6 +387,10 @@ class World:
                 if self._reader is not None:
                     self._reader.join(5)
                 self._control.close()
+                try:
+                    os.waitpid(self._supervisor_pid, 0)
+                except ChildProcessError:
+                    pass  # it is the spawner's child
             self._closed = Evidence(self._folder)
             if self._temporary is not None:
                 # A temporary folder lives as long as the evidence that is read from it.
@@ -634,15 +633,6 @@ def _digest_cache() -> str:
     except OSError:
         return ""
     return os.path.join(folder, "digests")
-
-
-def _version() -> str:
-    try:
-        from importlib.metadata import version
-
-        return version("aboveboard")
-    except Exception:
-        return "0"
 
 
 async def _in_thread(function: Callable[[], _T]) -> _T:
