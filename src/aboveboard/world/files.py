@@ -321,7 +321,7 @@ class Files:
         """Record what was opened and give it to the caller."""
         try:
             info = os.fstat(fd)
-            real = os.readlink(b"self/fd/%d" % fd)
+            real = self.name_of(fd)
             kind = info.st_mode & 0o170000
             if real != path:
                 fields += f',"x":{text(real)}'
