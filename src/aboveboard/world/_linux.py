@@ -236,6 +236,18 @@ def install_filter(program: bytes, *, listener: bool = True) -> int:
     return syscall("seccomp", SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_NEW_LISTENER, ctypes.byref(fprog))
 
 
+def wake_on_same_cpu(listener: int) -> None:
+    """Have the kernel switch straight between a caller and the supervisor on one processor (Linux 6.6).
+
+    Each trapped call is a hand-over and nobody else works meanwhile: waking an idle processor for it costs more than the
+    answer. Kernels without the flag go on as before.
+    """
+    try:
+        fcntl.ioctl(listener, IOCTL_SET_FLAGS, SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP)
+    except OSError:
+        pass
+
+
 def notif_id_valid(listener: int, ident: int) -> bool:
     """True while the notified call is still waiting (so its pid still names the same task)."""
     try:
