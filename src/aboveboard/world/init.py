@@ -96,6 +96,10 @@ class Init:
                 last = -1
             wire.send(self._control, {"census": last})
 
+    def filter(self) -> bytes:
+        """The filter that commands run under."""
+        return build_filter()
+
     def _child(self, message: wire.Message, fds: list[int]) -> None:
         """Become the command: descriptors, limits, then the filter, then exec. ``fds``: 0, 1, 2, the launch socket."""
         launch = fds[3]
@@ -117,11 +121,12 @@ class Init:
             linux.syscall("close_range", 4, 0x7FFFFFFF, 0)
             os.chdir(message["cwd"])
             os.umask(0o022)
+            os.sched_setaffinity(0, message["cpus"])
             for name, value in message["limits"].items():
                 _limit(getattr(resource, name), value)
             # The supervisor takes the listener over by pidfd_getfd, which an undumpable task refuses.
             linux.prctl(linux.PR_SET_DUMPABLE, 1)
-            listener = linux.install_filter(build_filter())
+            listener = linux.install_filter(self.filter())
             os.write(launch, str(listener).encode())
             os.read(launch, 1)
             os.close(listener)

@@ -43,6 +43,8 @@ TASKS = _words("clone fork vfork")
 SIGNALS = _words("kill tkill tgkill pidfd_send_signal rt_sigqueueinfo rt_tgsigqueueinfo")
 CONTROL = _words("prctl ioctl unshare")
 MEMORY = _words("memfd_create")
+PLACEMENT = _words("sched_getaffinity sched_setaffinity")
+"""Notified only so that a caller does not notice on which processor it is kept (``placement``)."""
 
 REFUSED = _words(
     "ptrace process_vm_readv process_vm_writev kcmp pidfd_getfd mount umount umount2 pivot_root chroot setns"
@@ -62,7 +64,7 @@ ABSENT_NOTIFIED = _words("io_uring_setup io_uring_enter io_uring_register")
 ABSENT = _words("clone3")
 """ENOSYS without a record: the C library tries it first for every thread and then uses ``clone``."""
 
-NOTIFIED = OPEN | EXEC | NAMES | METADATA | NETWORK | TASKS | SIGNALS | CONTROL | MEMORY | REFUSED | ABSENT_NOTIFIED
+NOTIFIED = OPEN | EXEC | NAMES | METADATA | NETWORK | TASKS | SIGNALS | CONTROL | MEMORY | PLACEMENT | REFUSED | ABSENT_NOTIFIED
 
 ALLOWED = frozenset(_numbers.X86_64) | frozenset(_numbers.I386) | frozenset(_numbers.AARCH64)
 ALLOWED -= NOTIFIED | ABSENT
@@ -155,8 +157,10 @@ def _table(numbers: dict[str, int], notify: _Block, conditions: dict[str, _Block
 
 
 @lru_cache(maxsize=4)
-def build_filter(notify: int = SECCOMP_RET_USER_NOTIF) -> bytes:
+def build_filter(notify: int = SECCOMP_RET_USER_NOTIF, *, foreign: bool = True) -> bytes:
     """The filter as the kernel takes it. ``notify`` is the action for effects (or ``SECCOMP_RET_TRACE``).
+
+    ``foreign``: the second instruction set interface has a table of its own; else every call of it is notified.
 
     The architecture is tested first, since numbers mean different calls on each; every x32 number is notified.
     """
@@ -165,7 +169,7 @@ def build_filter(notify: int = SECCOMP_RET_USER_NOTIF) -> bytes:
     if ARCH == "x86_64":
         native = _test(_JGE, X32_BIT, told, native)
     other = told
-    if FOREIGN:
+    if FOREIGN and foreign:
         other = _test(_JEQ, FOREIGN[0], _load(_OFF_NR, _table(FOREIGN[1], told, {})), told)
     program = _load(_OFF_ARCH, _test(_JEQ, AUDIT_ARCH, _load(_OFF_NR, native), other))
     return b"".join(_INSTRUCTION.pack(code, jt, jf, k) for code, jt, jf, k in program)
