@@ -326,6 +326,19 @@ class MemoryReader:
         raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
 
 
+def write_memory(pid: int, address: int, data: bytes) -> None:
+    """process_vm_writev(2). Raises OSError."""
+    buffer = ctypes.create_string_buffer(data, len(data))
+    local = _Iovec(ctypes.addressof(buffer), len(data))
+    remote = _Iovec(address, len(data))
+    call = _libc.process_vm_writev
+    call.restype = ctypes.c_ssize_t
+    call.argtypes = _libc.process_vm_readv.argtypes
+    if call(pid, ctypes.byref(local), 1, ctypes.byref(remote), 1, 0) != len(data):
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+
+
 def openat2(dirfd: int, path: str, flags: int, mode: int, resolve: int) -> int:
     """openat2(2)."""
     how = struct.pack("=QQQ", flags, mode, resolve)

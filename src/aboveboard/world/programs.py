@@ -203,7 +203,9 @@ class Programs:
         if self._budget <= 0 and not self._recount():
             self._s.limit_once("processes", f"more than {self._s.limits.processes} tasks at once", call.process.pid)
             return call.fail(errno.EAGAIN)
-        self._s.tasks.counted(bool(flags & linux.CLONE_THREAD))
+        thread = bool(flags & linux.CLONE_THREAD)
+        self._s.placement.more(self._s.tasks, thread)
+        self._s.tasks.counted(thread)
         return call.proceed()
 
     def _recount(self) -> bool:

@@ -33,6 +33,7 @@ from .files import Files
 from .init import main as init_main
 from .log import Log, text
 from .netlink import is_loopback, raise_loopback
+from .placement import Placement
 from .programs import DigestCache, Programs
 from .sink import Sink
 from .spec import Limits, Service
@@ -47,6 +48,7 @@ from .syscalls import (
     NAMES,
     NETWORK,
     OPEN,
+    PLACEMENT,
     REFUSED,
     SIGNALS,
     TASKS,
@@ -113,6 +115,12 @@ class Supervisor:
     ``control`` is the client's socket, ``evidence`` a descriptor of the evidence folder, ``spec`` the plain form made by
     ``World``.
     """
+
+    classes = _CLASSES
+    change_witness = "overlay"
+    uid = UID
+    scratch = ""
+    """A directory of the host that is the client's to remove when the world has ended ("": none)."""
 
     def __init__(self, control: socket.socket, evidence: int, spec: dict[str, Any], extra: list[int]) -> None:
         self.control = control
@@ -192,7 +200,7 @@ class Supervisor:
         proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         services = [Service(**s) for s in spec["services"]]
         self._prepare_services(services)
-        if os.geteuid() == 0 and self.tier in ("auto", "R"):
+        if self.tier == "R" or (self.tier == "auto" and os.geteuid() == 0):
             self._start_warden()
         view = View(
             mounts=[Mount(*m) for m in spec["mounts"]],
@@ -228,6 +236,8 @@ class Supervisor:
         self._drop_capabilities(setup=True)
         proc_device = os.stat("/proc/1").st_dev
         self.tasks = Tasks(self.log, self._watch, self._unregister)
+        self.placement = Placement(self.spec["slot"])
+        self.tasks.on_gone = self.placement.fewer
         self.files = Files(self, enforced)
         self.files.proc_device = proc_device
         self.programs = Programs(self, enforced, DigestCache(cache))
@@ -250,6 +260,7 @@ class Supervisor:
             (SIGNALS, self.programs.signal),
             (CONTROL, self.programs.control),
             (MEMORY, self.programs.memory_file),
+            (PLACEMENT, self.placement.handle),
             (NETWORK, self.traffic.handle),
             (REFUSED | ABSENT_NOTIFIED, self.programs.refuse),
         ):
@@ -296,16 +307,14 @@ class Supervisor:
         return socket.socket(fileno=received[1][0])
 
     def _start_warden(self) -> None:
-        try:
-            from .fanotify import Warden
-        except ImportError:
-            return
+        from .fanotify import Warden
+
         try:
             self._warden = Warden.start()
             self.tier = "R"
-        except OSError:
+        except OSError as e:
             if self.tier == "R":
-                raise
+                raise rooting.StepFailed("fanotify_init", e) from e
 
     def _start_init(self, proc: int, contract: Any) -> None:
         """Fork PID 1 of a new pid namespace; it mounts its ``/proc`` while the host's is still visible."""
@@ -551,13 +560,17 @@ class Supervisor:
             "workspace": self.workspace,
             "home": HOME,
             "argv0": spec["argv0"],
-            "uid": UID,
+            "uid": self.uid,
             "wall": spec["wall"],
             "disabled": sorted(self.disabled),
         }
         if self.mode == "block":
             event["contract"] = spec["contract"]
-        self.log.record(event)
+        self.log.record(event | self._more_header())
+
+    def _more_header(self) -> dict[str, object]:
+        """Fields of the ``world`` event that only some tiers have."""
+        return {}
 
     # --- the proof ------------------------------------------------------------------------------------------
 
@@ -576,13 +589,14 @@ class Supervisor:
             "token": token,
             "payload": payload,
             "limits": {},
+            "cpus": list(self.placement.all),
         }
         clones = self.tasks.clones
 
         def at_upper(sock: socket.socket) -> None:
             try:
                 os.stat(f".{token}", dir_fd=self._upper_tmp())
-                seen["overlay"] = True
+                seen[self.change_witness] = True
             except OSError:
                 pass
             sock.send(b"g")
@@ -611,9 +625,7 @@ class Supervisor:
         seen["sink"] = any(token in str(f.get("head", "")) for f in self._proof_flows)
         seen["canary"] = any(f.get("canaries") for f in self._proof_flows) if self._decoys else seen["sink"]
         seen["pidns"] = self.tasks.clones > clones and self._commands_seen_ns > 1
-        if "overlay" in self.disabled:
-            seen["overlay"] = False
-        names = [*_CLASSES] if self.tier == "R" else [n for n in _CLASSES if n != "fanotify"]
+        names = [n for n in self.classes if n != "fanotify" or self.tier == "R"]
         if self._warden is not None:
             seen["fanotify"] = self._attach_warden()
         self._live = {}
@@ -621,7 +633,7 @@ class Supervisor:
             ok = seen.get(name, False) and name not in self.disabled
             detail = "switched off" if name in self.disabled else "saw its canary" if ok else "did not see its canary"
             self._live[name] = ok
-            self.log.record({"e": "witness", "name": name, "ok": ok, "detail": detail, "classes": _CLASSES[name]})
+            self.log.record({"e": "witness", "name": name, "ok": ok, "detail": detail, "classes": self.classes[name]})
         self._proof_clones = self.tasks.clones
 
     def _attach_warden(self) -> bool:
@@ -700,7 +712,7 @@ class Supervisor:
         env = dict(self.spec["env"])
         env.update(message["env"] or {})
         program = self._find(argv[0], env.get("PATH", ""), cwd) if argv else None
-        if program is None or not os.path.isdir(cwd):
+        if program is None or not self._is_directory(cwd):
             missing = argv[0] if program is None and argv else cwd
             number = errno.ENOENT
             wire.send(self.control, {"exit": command, "code": 127, "error": number, "missing": missing})
@@ -721,13 +733,24 @@ class Supervisor:
         }
         self._launch(
             command,
-            {"program": program, "argv": argv, "env": env, "cwd": cwd, "limits": limits},
+            {
+                "program": program,
+                "argv": argv,
+                "env": env,
+                "cwd": cwd,
+                "limits": limits,
+                "cpus": list(self.placement.launch(len(self.tasks.processes))),
+            },
             fds,
             mine,
             theirs,
         )
         for fd in fds:
             os.close(fd)
+
+    @staticmethod
+    def _is_directory(path: str) -> bool:
+        return os.path.isdir(path)
 
     @staticmethod
     def _find(name: str, search: str, cwd: str) -> str | None:
@@ -914,6 +937,7 @@ class Supervisor:
     def _check(self, now: float) -> None:
         if self.sink is not None:
             self.sink.tick()
+        self.placement.check(self.tasks, now)
         if now > self._end_at and not self._killed:
             self.limit_once("wall", f"ran longer than {self.limits.wall_seconds:g} s")
             self.kill("limit")
@@ -1171,7 +1195,12 @@ def serve(control: socket.socket, evidence: int, spec: dict[str, Any], extra: li
         pass
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    supervisor = Supervisor(control, evidence, spec, extra)
+    if spec["tier"] in ("N", "P"):
+        from .lower import supervisor_of
+
+        supervisor = supervisor_of(spec["tier"])(control, evidence, spec, extra)
+    else:
+        supervisor = Supervisor(control, evidence, spec, extra)
     try:
         supervisor.start()
     except rooting.StepFailed as e:
@@ -1187,6 +1216,7 @@ def serve(control: socket.socket, evidence: int, spec: dict[str, Any], extra: li
             "witnesses": supervisor._live,
             "tier": supervisor.tier if supervisor.tier != "auto" else "U",
             "path": spec["path"],
+            "scratch": supervisor.scratch,
         },
     )
     supervisor.serve()

@@ -42,6 +42,7 @@ class Tasks:
         self._unwatch = unwatch
         self.by_thread: dict[int, Process] = {}
         self.processes: dict[int, Process] = {}
+        self.on_gone: Callable[[Tasks], None] | None = None
         self.clones = 0
         self.thread_clones = 0
 
@@ -127,6 +128,8 @@ class Tasks:
             self._unwatch(process.pidfd)
             os.close(process.pidfd)
         self._log.add("gone", pid, process.command)
+        if self.on_gone is not None:
+            self.on_gone(self)
 
     def counted(self, thread: bool) -> None:
         """Count a clone. After many, thread ids may have been recycled: read the threads anew."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import io
+import itertools
 import os
 import platform
 import secrets
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _PASSED_ENVIRONMENT = ("LANG", "LC_ALL", "LC_CTYPE", "TZ", "TERM", "COLORTERM")
+_SLOTS = itertools.count(secrets.randbelow(1024))
 _START_SECONDS = 30.0
 _FIRST_OUTPUT = 1 << 16
 
@@ -361,6 +363,7 @@ class World:
             "grace": self._grace,
             "digests": _digest_cache(),
             "intercept": self._intercept,
+            "slot": next(_SLOTS),
             "host_uid": os.geteuid(),
             "host": {
                 "kernel": platform.release(),
