@@ -119,8 +119,8 @@ class Supervisor:
     classes = _CLASSES
     change_witness = "overlay"
     uid = UID
-    scratch = ""
-    """A directory of the host that is the client's to remove when the world has ended ("": none)."""
+    sink_type: type[Sink] = Sink
+    counts_packets = True
 
     def __init__(self, control: socket.socket, evidence: int, spec: dict[str, Any], extra: list[int]) -> None:
         self.control = control
@@ -177,25 +177,7 @@ class Supervisor:
         rules = contract.compile(workspace=self.workspace, home=HOME) if contract else None
         self._rules = rules
         enforced = rules if self.mode == "block" else None
-        # The evidence folder is not part of the world's view; its descriptors stay with the supervisor.
-        log_fd = os.open(
-            "events.jsonl",
-            os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC,
-            0o600,
-            dir_fd=self.evidence,
-        )
-        os.mkdir("payloads", 0o700, dir_fd=self.evidence)
-        self._payloads = os.open("payloads", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self.evidence)
-        self.log = Log(log_fd, self.limits.events)
-        self.log.proved = self._proved
-        cache = -1
-        if spec["digests"]:
-            try:
-                cache = os.open(
-                    spec["digests"], os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
-                )
-            except OSError:
-                cache = -1
+        cache = self._open_evidence()
         self._group = Group.create(self.limits.processes, self.limits.memory_bytes)
         proc = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         services = [Service(**s) for s in spec["services"]]
@@ -248,6 +230,27 @@ class Supervisor:
         self._register(self._init.fileno(), select.EPOLLIN, self._from_init)
         self._write_header(view, decoys, services)
         self._prove()
+
+    def _open_evidence(self) -> int:
+        """Start the log; returns the descriptor of the cache of digests, or -1.
+
+        The evidence folder is not part of the world's view; its descriptors stay with the supervisor.
+        """
+        log_fd = os.open(
+            "events.jsonl",
+            os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC,
+            0o600,
+            dir_fd=self.evidence,
+        )
+        os.mkdir("payloads", 0o700, dir_fd=self.evidence)
+        self._payloads = os.open("payloads", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self.evidence)
+        self.log = Log(log_fd, self.limits.events)
+        self.log.proved = self._proved
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        try:
+            return os.open(self.spec["digests"], flags, 0o600) if self.spec["digests"] else -1
+        except OSError:
+            return -1
 
     def _table(self) -> dict[str, Callable[[Call], None]]:
         table: dict[str, Callable[[Call], None]] = {}
@@ -393,11 +396,11 @@ class Supervisor:
 
     def _start_network(self, loopback: Any, services: list[Service]) -> None:
         seeing = "canary" not in self.disabled
-        if "packets" not in self.disabled:
+        if self.counts_packets and "packets" not in self.disabled:
             self.census = Census(self._own_addresses)
             self._register(self.census.fileno(), select.EPOLLIN, lambda _mask: self.census and self.census.drain())
         if "sink" not in self.disabled:
-            self.sink = Sink(
+            self.sink = self.sink_type(
                 self._flow,
                 payload_dir_fd=self._payloads,
                 register=self._register,
@@ -1216,7 +1219,6 @@ def serve(control: socket.socket, evidence: int, spec: dict[str, Any], extra: li
             "witnesses": supervisor._live,
             "tier": supervisor.tier if supervisor.tier != "auto" else "U",
             "path": spec["path"],
-            "scratch": supervisor.scratch,
         },
     )
     supervisor.serve()
