@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from aboveboard.errors import ContractError as ContractError
+from aboveboard.errors import ContractError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
