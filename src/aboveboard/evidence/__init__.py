@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from aboveboard.errors import EvidenceError
 from aboveboard.evidence.chain import ChainReport, chain_hash
 from aboveboard.evidence.event import Event, parse_event
-from aboveboard.evidence.store import Evidence, EvidenceError
+from aboveboard.evidence.store import Evidence
 from aboveboard.evidence.verdict import Assurance, ClassAssurance, Effect, Reason, Verdict
 
 __all__ = [
