@@ -6,7 +6,7 @@ import io
 import os
 from typing import IO, TYPE_CHECKING
 
-from aboveboard.errors import EvidenceError as EvidenceError
+from aboveboard.errors import EvidenceError
 from aboveboard.evidence.chain import GENESIS, ChainReport, chain_hash, unseal
 from aboveboard.evidence.event import INVALID, Event, parse_event
 
