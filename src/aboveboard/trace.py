@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -11,6 +10,7 @@ from .errors import UsageError
 from .world import Limits, Mount, Service, World
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from .contract import Contract
@@ -50,9 +50,10 @@ def trace(
 ) -> Traced:
     """Run ``argv`` in a fresh world and return what it did; with a contract also the verdict.
 
-    The workspace (default: the current directory) is shown copy-on-write at its own path; nothing of it changes. The home
-    directory and the root are never shown as a whole: started there, the command runs in an empty home. Without
-    ``timeout`` the world's own limit holds. Raises UsageError (program not found) and EnvironmentProblem (no world here).
+    The workspace (default: the current directory) is shown copy-on-write at its own path; nothing of it changes. The
+    home directory and the root are never shown as a whole: started there, the command runs in an empty home. Without
+    ``timeout`` the world's own limit holds. Raises UsageError (program not found) and EnvironmentProblem (no world
+    here).
     """
     if not argv:
         raise UsageError("no command is given", advice="Give the program and its arguments.")
