@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from aboveboard.evidence.store import EvidenceError
+from aboveboard.errors import EvidenceError
 
 if TYPE_CHECKING:
     from aboveboard.evidence.event import Event
