@@ -1,4 +1,7 @@
-"""Worlds: disposable places in which code runs and every effect has a witness (``docs/explanation/process-oracle.md``)."""
+"""Worlds: disposable places in which code runs and every effect has a witness.
+
+The design is in ``docs/explanation/process-oracle.md``.
+"""
 
 from .spec import WITNESSES, Limits, Service
 from .view import Mount
