@@ -13,9 +13,12 @@ import os
 import platform
 import stat
 import struct
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from . import _numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ARCH = platform.machine()
 NUMBERS = {"x86_64": _numbers.X86_64, "aarch64": _numbers.AARCH64}.get(ARCH, {})
@@ -239,8 +242,8 @@ def install_filter(program: bytes, *, listener: bool = True) -> int:
 def wake_on_same_cpu(listener: int) -> None:
     """Have the kernel switch straight between a caller and the supervisor on one processor (Linux 6.6).
 
-    Each trapped call is a hand-over and nobody else works meanwhile: waking an idle processor for it costs more than the
-    answer. Kernels without the flag go on as before.
+    Each trapped call is a hand-over and nobody else works meanwhile: waking an idle processor for it costs more than
+    the answer. Kernels without the flag go on as before.
     """
     try:
         fcntl.ioctl(listener, IOCTL_SET_FLAGS, SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP)
