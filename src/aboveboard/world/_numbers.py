@@ -1,4 +1,6 @@
-"""System call numbers by architecture, from the kernel's UAPI headers (asm/unistd_64.h, asm/unistd_32.h, asm-generic/unistd.h).
+"""System call numbers by architecture, from the kernel's UAPI headers.
+
+Those are asm/unistd_64.h, asm/unistd_32.h and asm-generic/unistd.h.
 
 Numbers 424 and above are common to all architectures. A call the running kernel has and this table
 lacks is refused and recorded as unknown, never let through.
