@@ -34,8 +34,8 @@ def advice_for(step: str, number: int) -> str:
     ):
         if _read(APPARMOR_SWITCH) == "1" and os.geteuid():
             return (
-                "AppArmor restricts user namespaces here (Ubuntu 23.10 and later). Allow them for this interpreter only: "
-                "write a profile that says `userns,` for it (aboveboard doctor prints one), or for all programs: "
+                "AppArmor restricts user namespaces here (Ubuntu 23.10 and later). Allow them for this interpreter "
+                "only: write a profile that says `userns,` for it (aboveboard doctor prints one), or for all programs: "
                 "sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0"
             )
         if _read(_MAX_NAMESPACES) == "0":
