@@ -1,7 +1,7 @@
 """A trapped system call: its arguments, and the ways to answer it.
 
-The caller sleeps in the kernel until one of ``proceed``, ``fail``, ``value`` or ``inject`` is called. An answer to a caller
-that died meanwhile is dropped by the kernel (``ENOENT``), which is normal.
+The caller sleeps in the kernel until one of ``proceed``, ``fail``, ``value`` or ``inject`` is called. An answer to a
+caller that died meanwhile is dropped by the kernel (``ENOENT``), which is normal.
 """
 
 from __future__ import annotations
