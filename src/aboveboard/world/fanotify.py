@@ -2,8 +2,8 @@
 
 The supervisor opens files for its callers, so in a world without a hole every open comes from the supervisor's process,
 except those the kernel makes when a program starts (the program, its loader, the interpreter a ``#!`` line names).
-:class:`Warden` is a process that stays root in the initial namespaces, out of reach of everything inside, and marks the world's
-mounts. An open by anybody else is a way past the supervisor, and a verdict cannot be ``clean`` then.
+:class:`Warden` is a process that stays root in the initial namespaces, out of reach of everything inside, and marks the
+world's mounts. An open by anybody else is a way past the supervisor, and a verdict cannot be ``clean`` then.
 
 Needs CAP_SYS_ADMIN in the initial user namespace; where root lacks it (most containers), the world is of tier U.
 Sources: fanotify(7), fanotify_init(2), fanotify_mark(2), ``linux/fanotify.h``.
@@ -183,8 +183,9 @@ class _Listener:
         self._own.add(init)
         try:
             self._namespace = os.stat(f"/proc/{init}/ns/pid").st_ino
+            how, what = _MARK_ADD | _MARK_MOUNT, _OPEN | _OPEN_EXEC
             for fd in fds:
-                linux.syscall("fanotify_mark", self._group, _MARK_ADD | _MARK_MOUNT, _OPEN | _OPEN_EXEC, fd, c_char_p(b"."))
+                linux.syscall("fanotify_mark", self._group, how, what, fd, c_char_p(b"."))
         except OSError:
             return False
         finally:
@@ -242,7 +243,7 @@ class _Listener:
         self._found.append({"e": "fanotify", "p": pid, "x": path, "v": [info.st_dev, info.st_ino], "exec": executed})
 
     def _foreign(self, pid: int) -> bool:
-        """True when it is surely no process of the world: a monitor of the host that looks through ``/proc/PID/root``."""
+        """True when it is surely no process of the world: a host's monitor that looks through ``/proc/PID/root``."""
         try:
             return os.stat(f"/proc/{pid}/ns/pid").st_ino != self._namespace
         except OSError:
