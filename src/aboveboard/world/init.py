@@ -1,7 +1,7 @@
 """PID 1 of a world: starts commands under the filter, reaps everything, and dies with the supervisor.
 
-It is our own code, so it is not filtered; it keeps no capability, cannot be signalled from inside (the kernel drops signals
-to a namespace's init that it has no handler for) and is not dumpable, so nothing inside can look into it.
+It is our own code, so it is not filtered; it keeps no capability, cannot be signalled from inside (the kernel drops
+signals to a namespace's init that it has no handler for) and is not dumpable, so nothing inside can look into it.
 """
 
 from __future__ import annotations
@@ -11,13 +11,16 @@ import os
 import resource
 import select
 import signal
-import socket
+from typing import TYPE_CHECKING
 
 from . import _linux as linux
 from . import proof, wire
 from .calls import PROOF
 from .programs import rusage_fields
 from .syscalls import build_filter
+
+if TYPE_CHECKING:
+    import socket
 
 _RESET = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGCHLD)
 
@@ -143,7 +146,7 @@ class Init:
 
 
 def _limit(which: int, value: int) -> None:
-    soft, hard = resource.getrlimit(which)
+    hard = resource.getrlimit(which)[1]
     if hard != resource.RLIM_INFINITY:
         value = min(value, hard)
     try:
