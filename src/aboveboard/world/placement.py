@@ -1,10 +1,10 @@
 """Which processor a world runs on: one, while there is only one thread of control inside.
 
-A trapped call is a hand-over: the caller sleeps while the supervisor works, and the reverse. The scheduler, not knowing,
-wakes whichever of the two on the idle processor, and waking a sleeping processor costs several times what the answer does
-(in a virtual machine most of all). While a world has a single process with a single thread, both are therefore kept on the
-same processor; with the first thread or a second process everything may run everywhere again. A candidate does not notice:
-``sched_getaffinity`` is answered with the mask it would have.
+A trapped call is a hand-over: the caller sleeps while the supervisor works, and the reverse. The scheduler, not
+knowing, wakes whichever of the two on the idle processor, and waking a sleeping processor costs several times what the
+answer does (in a virtual machine most of all). While a world has a single process with a single thread, both are
+therefore kept on the same processor; with the first thread or a second process everything may run everywhere again. A
+candidate does not notice: ``sched_getaffinity`` is answered with the mask it would have.
 """
 
 from __future__ import annotations
@@ -106,5 +106,3 @@ class Placement:
         mask = sum(1 << cpu for cpu in self.all).to_bytes(8 * words, "little")[:size]
         linux.write_memory(call.tid, call.args[2], mask)
         return call.value(size)
-
-
