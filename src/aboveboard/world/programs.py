@@ -128,6 +128,7 @@ class Programs:
         self._log.add("exec", process.pid, call.command, fields + ',"r":"passed"')
         process.unchecked = True
         process.known = False
+        process.forget_memory()
         return call.proceed()
 
     def _may_run(self, path: bytes, real: bytes, fd: int, info: os.stat_result) -> bool:
@@ -229,11 +230,10 @@ class Programs:
             target, sig = signed(a[0]), a[2]
         else:
             target, sig = signed(a[0]), a[1]
-        if sig and target != process.ns and (target < -1 or target > 0 or target == -1):
-            if not (target > 0 and self._descends(target, process.ns)) and target != -process.ns:
-                self._log.add(
-                    "signal", process.pid, call.command, f',"s":"{name}","to":{target},"sig":{sig & 0xFF},"r":"passed"'
-                )
+        own = target in (0, process.ns, -process.ns)  # 0: the sender's own process group
+        if sig and not own and not (target > 0 and self._descends(target, process.ns)):
+            fields = f',"s":"{name}","to":{target},"sig":{sig & 0xFF},"r":"passed"'
+            self._log.add("signal", process.pid, call.command, fields)
         return call.proceed()
 
     def _pidfd_target(self, call: Call, fd: int) -> int:
@@ -289,6 +289,11 @@ class Programs:
             return call.value(0)
         if option == _PR_SET_MM:
             return self.refuse(call, "PR_SET_MM")
+        return call.proceed()
+
+    def umask(self, call: Call) -> None:
+        """umask: files that are created for callers must have the mode they would get."""
+        self._s.tasks.umask_changes()
         return call.proceed()
 
     def memory_file(self, call: Call) -> None:
