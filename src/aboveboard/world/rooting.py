@@ -9,12 +9,15 @@ from __future__ import annotations
 import os
 import socket
 import stat
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING
 
 from . import _linux as linux
 from .view import ETC_ENTRIES, HOME, HOSTNAME, SYS_ENTRIES, UID, USER, Mount, View
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _STAGE = ("/sys", "/mnt", "/media", "/srv")
