@@ -1,8 +1,8 @@
 """Where supervisors come from: a small, single-threaded process that forks one for each world.
 
 A program that uses the library may have threads, and a fork of it would copy their locks in whatever state they are; a
-parent-death signal is tied to a *thread* besides (bazelbuild/bazel#16649). The spawner has one thread and lives as long as its
-client: each supervisor is a fork of it, which costs milliseconds and shares its memory.
+parent-death signal is tied to a *thread* besides (bazelbuild/bazel#16649). The spawner has one thread and lives as long
+as its client: each supervisor is a fork of it, which costs milliseconds and shares its memory.
 """
 
 from __future__ import annotations
@@ -111,11 +111,13 @@ class Spawner:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         theirs.set_inheritable(True)
         package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-        code = f"import sys; sys.path.insert(0, {package!r}); from aboveboard.world.spawner import main; main({theirs.fileno()})"
         import site
 
         extra = [p for p in sys.path if p.endswith("site-packages")] or site.getsitepackages()
-        code = code.replace("from aboveboard", f"sys.path += {extra!r}; from aboveboard", 1)
+        code = (
+            f"import sys; sys.path.insert(0, {package!r}); sys.path += {extra!r}; "
+            f"from aboveboard.world.spawner import main; main({theirs.fileno()})"
+        )
         os.posix_spawn(
             sys.executable,
             [sys.executable, "-I", "-S", "-c", code],
