@@ -43,6 +43,9 @@ TASKS = _words("clone fork vfork")
 SIGNALS = _words("kill tkill tgkill pidfd_send_signal rt_sigqueueinfo rt_tgsigqueueinfo")
 CONTROL = _words("prctl ioctl unshare")
 MEMORY = _words("memfd_create")
+UMASK = _words("umask")
+"""Notified so that the mask is known without asking for it at every file that is created."""
+
 PLACEMENT = _words("sched_getaffinity sched_setaffinity")
 """Notified only so that a caller does not notice on which processor it is kept (``placement``)."""
 
@@ -64,7 +67,21 @@ ABSENT_NOTIFIED = _words("io_uring_setup io_uring_enter io_uring_register")
 ABSENT = _words("clone3")
 """ENOSYS without a record: the C library tries it first for every thread and then uses ``clone``."""
 
-NOTIFIED = OPEN | EXEC | NAMES | METADATA | NETWORK | TASKS | SIGNALS | CONTROL | MEMORY | PLACEMENT | REFUSED | ABSENT_NOTIFIED
+NOTIFIED = (
+    OPEN
+    | EXEC
+    | NAMES
+    | METADATA
+    | NETWORK
+    | TASKS
+    | SIGNALS
+    | CONTROL
+    | MEMORY
+    | UMASK
+    | PLACEMENT
+    | REFUSED
+    | ABSENT_NOTIFIED
+)
 
 ALLOWED = frozenset(_numbers.X86_64) | frozenset(_numbers.I386) | frozenset(_numbers.AARCH64)
 ALLOWED -= NOTIFIED | ABSENT
