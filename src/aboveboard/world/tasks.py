@@ -1,22 +1,27 @@
 """Who is calling: processes of a world as the supervisor knows them.
 
-A notification names a thread. The first time one is seen its process, parent and program are read from ``/proc`` and recorded;
-a pidfd per process tells when it is gone, so that a recycled id is not taken for the old process.
+A notification names a thread. The first time one is seen its process, parent and program are read from ``/proc`` and
+recorded; a pidfd per process tells when it is gone, so that a recycled id is not taken for the old process.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from . import _linux as linux
 from .log import Log, text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class Process:
     """One process of a world. ``ns`` is its id inside, ``exe`` what it runs (``unchecked`` after an exec)."""
 
-    __slots__ = ("command", "exe", "exe_id", "known", "ns", "parent", "pid", "pidfd", "threads", "unchecked")
+    __slots__ = (
+        "command", "exe", "exe_id", "known", "memory", "ns", "parent", "pid", "pidfd", "threads", "umask", "unchecked"
+    )  # fmt: skip
 
     def __init__(self, pid: int, parent: int, ns: int, command: int) -> None:
         self.pid = pid
@@ -29,6 +34,14 @@ class Process:
         self.unchecked = True
         self.threads: set[int] = {pid}
         self.known = False
+        self.memory = -1
+        self.umask = -1
+
+    def forget_memory(self) -> None:
+        """An exec replaces the address space: a descriptor of the old one reads nothing of the new."""
+        if self.memory >= 0:
+            os.close(self.memory)
+            self.memory = -1
 
 
 class Tasks:
@@ -106,11 +119,22 @@ class Tasks:
         )
 
     def umask(self, tid: int) -> int:
-        """The caller's file mode creation mask."""
+        """The caller's file mode creation mask, read once until somebody changes theirs."""
+        process = self.by_thread.get(tid)
+        if process is not None and process.umask >= 0:
+            return process.umask
         try:
-            return int(self.status(tid).get("Umask", "022"), 8)
+            mask = int(self.status(tid).get("Umask", "022"), 8)
         except (OSError, ValueError):
             return 0o022
+        if process is not None:
+            process.umask = mask
+        return mask
+
+    def umask_changes(self) -> None:
+        """Someone is about to call umask(2); processes can share one, so all are read anew."""
+        for process in self.processes.values():
+            process.umask = -1
 
     def ns_of(self, tid: int) -> int:
         """The thread's id inside the world."""
@@ -124,6 +148,7 @@ class Tasks:
         for tid in process.threads:
             if self.by_thread.get(tid) is process:
                 del self.by_thread[tid]
+        process.forget_memory()
         if process.pidfd >= 0:
             self._unwatch(process.pidfd)
             os.close(process.pidfd)
@@ -136,6 +161,6 @@ class Tasks:
         self.clones += 1
         self.thread_clones += thread
         if self.clones % 8192 == 0:
-            self.by_thread = {pid: p for pid, p in self.processes.items()}
+            self.by_thread = dict(self.processes)
             for process in self.processes.values():
                 process.threads = {process.pid}
