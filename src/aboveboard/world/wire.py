@@ -8,8 +8,10 @@ from __future__ import annotations
 import array
 import marshal
 import socket
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 Message = dict[str, Any]
 _MAX_FDS = 16
