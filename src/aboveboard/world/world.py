@@ -16,7 +16,6 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,6 +29,7 @@ from .spec import WITNESSES, Limits, Service
 from .view import CA_BUNDLE, CA_VARIABLES, HOME, Mount, plan_view
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
 
     from ..contract import Contract
@@ -112,7 +112,10 @@ class Process:
         self._readers.append(thread)
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for the main process; returns its code. Raises TimeoutError, or EnvironmentProblem if it never started."""
+        """Wait for the main process; returns its code.
+
+        Raises TimeoutError, or UsageError or EnvironmentProblem if it never started.
+        """
         if not self._done.wait(timeout):
             raise TimeoutError(f"the command is still running after {timeout} s")
         if self._missing:
