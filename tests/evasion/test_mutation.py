@@ -15,7 +15,7 @@ SECOND = [
     ("notify", "write_plain", {12}),  # the overlay's upper layer
     ("notify", "delete_plain", {17}),
     ("notify", "meta_chmod", {16}),
-    ("overlay", "write_plain", {12}),  # the trapped open
+    ("overlay", "write_plain", {12, 17}),  # the trapped open
     ("overlay", "delete_plain", {17}),
     ("overlay", "meta_chmod", {16}),
     ("sink", "net_tcp", {3, 1}),  # the trapped connect and the packet census

@@ -37,6 +37,7 @@ def arena() -> Iterator[Path]:
         for directory in ("input", "output", "denied"):
             (base / directory).mkdir()
         (base / "input/public.txt").write_text("Public\n")
+        (base / "output/public.tx").write_text("Public\n")
         (base / "denied/secret.tx").write_text("Secret\n")
         (base / "output/mark.txt").write_text("mark\n")
         (base / "denied/mark.txt").write_text("mark\n")

@@ -76,7 +76,8 @@ int main(int argc, char **argv)
     void *(*flip)(void *) = flip_path;
 
     if (!strcmp(kind, "open") || !strcmp(kind, "link")) {
-        good = "input/public.txt";
+        /* A link to a file that may only be read would make it writable: the allowed source is one that may be written. */
+        good = !strcmp(kind, "open") ? "input/public.txt" : "output/public.tx";
         bad = "denied/secret.tx";
     } else {
         good = "output/mark.txt";
