@@ -232,3 +232,14 @@ class CertificateAuthority:
             _der(0xA3, _sequence(*extensions)),
         )
         return _pem("CERTIFICATE", _sequence(body, _SIGNATURE_ALGORITHM, _bits(self._key.sign(body))))
+
+
+_shared: CertificateAuthority | None = None
+
+
+def shared_authority() -> CertificateAuthority:
+    """The authority of this process and of the worlds forked from it: made once, its key never leaves their supervisors."""
+    global _shared
+    if _shared is None:
+        _shared = CertificateAuthority()
+    return _shared

@@ -53,7 +53,7 @@ class Group:
 
     @classmethod
     def create(cls, processes: int, memory_bytes: int) -> Group | None:
-        """Make a group below our own; None where that is not possible."""
+        """Make a bounded group below our own; None where that is not possible."""
         own = _own_group()
         if own is None:
             return None
@@ -80,6 +80,10 @@ class Group:
                 group.limits.append(name)
             except OSError:
                 continue  # the controller is not delegated to us
+        if not group.limits:
+            # Moving a process into a group costs as much as the rest of a world; without bounds it is not worth it.
+            group.remove()
+            return None
         return group
 
     def add(self, pid: int) -> bool:

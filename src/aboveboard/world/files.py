@@ -111,6 +111,22 @@ class Files:
         self._letters: dict[int, str] = {}
         self._fifos: dict[tuple[int, int], list[_Waiting]] = {}
         self.proc_device = -1
+        self._own = os.open("self/fd", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def _path(self, call: Call, pointer: int) -> bytes:
+        """A path from the caller's memory, by a descriptor of it that lives until the caller's next exec."""
+        process = call.process
+        if process.memory < 0:
+            try:
+                process.memory = os.open(f"{process.pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
+            except OSError:
+                return self._memory.string(call.tid, pointer)
+        try:
+            data = os.pread(process.memory, 256, pointer)
+        except (OSError, OverflowError):
+            return self._memory.string(call.tid, pointer)
+        end = data.find(b"\0")
+        return data[:end] if end >= 0 else self._memory.string(call.tid, pointer)
 
     # --- resolving -------------------------------------------------------------------------------------
 
@@ -241,7 +257,7 @@ class Files:
             dirfd, pointer = signed(a[0]), a[1]
             flags, mode, resolve = struct.unpack_from("=QQQ", how)
         flags &= 0xFFFFFFFF
-        path = self._memory.string(call.tid, pointer)
+        path = self._path(call, pointer)
         if path.startswith(PHASE_PREFIX):
             self._s.announce_phase(call.command, path[len(PHASE_PREFIX) :])
             return call.fail(errno.ENOENT)
@@ -321,7 +337,7 @@ class Files:
         """Record what was opened and give it to the caller."""
         try:
             info = os.fstat(fd)
-            real = self.name_of(fd)
+            real = os.readlink(b"%d" % fd, dir_fd=self._own)
             kind = info.st_mode & 0o170000
             if real != path:
                 fields += f',"x":{text(real)}'

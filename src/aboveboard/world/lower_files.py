@@ -113,8 +113,9 @@ class Place(NamedTuple):
 class Wall:
     """What may be read and changed, by real path. ``readable``: whole trees beside the shadow."""
 
-    def __init__(self, shadow: Shadow, readable: Iterable[str]) -> None:
+    def __init__(self, shadow: Shadow, readable: Iterable[str], read_only: Iterable[str] = ()) -> None:
         self.shadow = shadow
+        self._read_only = tuple(os.fsencode(p) for p in read_only)
         self.trees = tuple(os.fsencode(p) for p in readable)
         self._plain = frozenset(os.fsencode(p) for p in (*_ETC, "/etc", "/", "/dev", "/dev/fd", "/proc"))
         self._entries = tuple(os.fsencode(p) for p in (*sorted(_ETC), *SYS_ENTRIES))
@@ -133,7 +134,13 @@ class Wall:
         if not self.shadow.holds(real):
             return False
         original = self.shadow.original(real)
-        return original not in self.shadow.files and self.shadow.place(original) is not None
+        if original in self.shadow.files or _in_any(original, self._read_only):
+            return False
+        return self.shadow.place(original) is not None
+
+    def readable_entries(self) -> list[str]:
+        """Single files and directories beside the trees, as paths."""
+        return [os.fsdecode(p) for p in self._entries]
 
     def is_device(self, real: bytes) -> bool:
         """The few device nodes that every program may use."""

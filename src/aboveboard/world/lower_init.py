@@ -29,7 +29,7 @@ _INSTRUCTION = struct.Struct("=HBBI")
 _JOIN4 = (35, 39, 42, 46)  # IP_ADD_MEMBERSHIP, IP_ADD_SOURCE_MEMBERSHIP, MCAST_JOIN_GROUP, MCAST_JOIN_SOURCE_GROUP
 _JOIN6 = (20, 27, 42, 46)  # IPV6_JOIN_GROUP, IPV6_JOIN_ANYCAST, and the two of MCAST_*
 
-_Test = tuple[int, Sequence[int]]
+_Test = tuple[int, "Sequence[int]"]
 
 ABSENT: dict[str, int] = {
     **dict.fromkeys(

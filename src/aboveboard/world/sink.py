@@ -22,7 +22,7 @@ import time
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from .certificates import CertificateAuthority
+from .certificates import CertificateAuthority, shared_authority
 from .connections import ROUNDS, Endpoint, Relay, ServiceAddress, Stream
 from .netlink import is_loopback, normal_address
 from .protocols import (
@@ -219,7 +219,7 @@ class Sink:
         if not self.intercept:
             return b""
         if self._authority is None:
-            self._authority = CertificateAuthority()
+            self._authority = shared_authority()
         return self._authority.pem()
 
     def _open_raw(self, family: int, protocol: int, handle: Callable[[Datagram], None]) -> None:

@@ -26,6 +26,7 @@ from . import _linux as linux
 from . import proof, rooting, wire
 from .calls import PROOF, Call, Listener
 from .census import Census
+from .certificates import shared_authority
 from .cgroup import Group
 from .changes import WalkLimits, walk_upper
 from .decoys import environ_canaries, etc_files, load_templates, plant
@@ -52,6 +53,7 @@ from .syscalls import (
     REFUSED,
     SIGNALS,
     TASKS,
+    UMASK,
     build_filter,
 )
 from .tasks import Tasks
@@ -95,6 +97,7 @@ def prepare() -> None:
         codecs.lookup(encoding)
     build_filter()
     load_templates()
+    shared_authority()
 
 
 def seal_imports() -> None:
@@ -264,6 +267,7 @@ class Supervisor:
             (CONTROL, self.programs.control),
             (MEMORY, self.programs.memory_file),
             (PLACEMENT, self.placement.handle),
+            (UMASK, self.programs.umask),
             (NETWORK, self.traffic.handle),
             (REFUSED | ABSENT_NOTIFIED, self.programs.refuse),
         ):
@@ -1146,7 +1150,6 @@ class Supervisor:
                 if not (f["dst"] == proof.ADDRESS and f["dport"] == proof.PORT) and f["src"] != proof.ADDRESS
             ]
             log.record(event)
-            self.census.close()
         if "pidns" not in self.disabled:
             seen = self.tasks.clones + self._launched_count + 1
             log.record({"e": "pids", "allocated": allocated, "seen": seen, "threads": self.tasks.thread_clones})
