@@ -269,6 +269,10 @@ class Programs:
             if a[0] & linux.CLONE_NEW_ANY:
                 return self.refuse(call, f"flags {a[0]:#x}")
             return call.proceed()
+        if name == "seccomp":
+            if call.abi == linux.ARCH or a[1] & linux.SECCOMP_FILTER_FLAG_NEW_LISTENER:
+                return self.refuse(call, "a listener of its own")
+            return call.proceed()
         if name == "ioctl":
             if a[1] & 0xFFFFFFFF in (0x40086602, 0x401C5820):
                 try:

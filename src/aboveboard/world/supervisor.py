@@ -735,7 +735,7 @@ class Supervisor:
             "RLIMIT_CORE": 0,
             "RLIMIT_FSIZE": self.limits.file_bytes,
             "RLIMIT_NOFILE": self.limits.open_files,
-            "RLIMIT_DATA": self.limits.memory_bytes,
+            "RLIMIT_DATA": 2 * self.limits.memory_bytes,  # a backstop: what is resident is bounded by the supervisor
             "RLIMIT_NPROC": self.limits.processes,
         }
         self._launch(
@@ -1001,6 +1001,11 @@ class Supervisor:
             return
         if state["error"]:
             code = 126
+        peak = usage.get("maxrss_kib", 0) << 10 if isinstance(usage, dict) else 0
+        if peak > self.limits.memory_bytes:
+            self.limit_once("memory", f"{peak} bytes resident at the peak")
+        if code == -signal.SIGXFSZ:
+            self.limit_once("disk", f"a file reached {self.limits.file_bytes} bytes")
         self.log.record({"e": "status", "c": command, "code": code, "rusage": usage})
         self.log.set_phase(command, "post")
         wire.send(self.control, {"exit": command, "code": code, "error": state["error"]})
@@ -1184,6 +1189,8 @@ class Supervisor:
                 started=self.spec["started"],
                 ignore=[p for p in points if p != layer.target and _under(p, [layer.target])],
             ):
+                if int(event.get("size") or 0) >= self.limits.file_bytes:
+                    self.limit_once("disk", f"{event.get('x')} reached {self.limits.file_bytes} bytes")
                 if event.get("x") in self._root.made and event.get("w") == "created":
                     continue
                 self.log.record(dict(event))

@@ -41,7 +41,7 @@ METADATA = _words(
 NETWORK = _words("connect bind listen sendmsg sendmmsg sendto socket socketcall")
 TASKS = _words("clone fork vfork")
 SIGNALS = _words("kill tkill tgkill pidfd_send_signal rt_sigqueueinfo rt_tgsigqueueinfo")
-CONTROL = _words("prctl ioctl unshare")
+CONTROL = _words("prctl ioctl unshare seccomp")
 MEMORY = _words("memfd_create")
 UMASK = _words("umask")
 """Notified so that the mask is known without asking for it at every file that is created."""
@@ -146,6 +146,8 @@ def _conditions(notify: _Block) -> dict[str, _Block]:
         "ioctl": _load(_arg(1), _any_of((0x5412, 0x541C, 0x40086602, 0x401C5820), notify, allow)),
         # SIGURG is how Go preempts its own threads, many times a second.
         "tgkill": _load(_arg(2), _any_of((23,), allow, notify)),
+        # A program may restrict itself further; a notification listener of its own it may not have.
+        "seccomp": _load(_arg(1), _test(_JSET, 8, notify, allow)),
         # Of the flags, only those that make a namespace matter.
         "unshare": _load(_arg(0), _test(_JSET, CLONE_NEW_ANY, notify, allow)),
     }
