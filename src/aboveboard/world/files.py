@@ -218,10 +218,9 @@ class Files:
             if base is not None:
                 os.close(base)
 
-    @staticmethod
-    def name_of(fd: int) -> bytes:
+    def name_of(self, fd: int) -> bytes:
         """The path of an own descriptor, inside the world."""
-        return os.readlink(b"self/fd/%d" % fd)
+        return os.readlink(b"%d" % fd, dir_fd=self._own)
 
     def parent(self, call: Call, dirfd: int, path: bytes) -> tuple[int, bytes, bytes]:
         """(descriptor of the parent directory, last component, resolved path of the entry). The caller closes it."""
@@ -337,7 +336,7 @@ class Files:
         """Record what was opened and give it to the caller."""
         try:
             info = os.fstat(fd)
-            real = os.readlink(b"%d" % fd, dir_fd=self._own)
+            real = self.name_of(fd)
             kind = info.st_mode & 0o170000
             if real != path:
                 fields += f',"x":{text(real)}'
