@@ -222,7 +222,7 @@ class LowerSupervisor(Supervisor):
         os.close(proc)
         self.programs = LowerPrograms(self, enforced, DigestCache(cache))
         self.traffic = LowerTraffic(self, enforced)
-        self._start_network(Loopback(frozenset(), False, False), services)
+        self._start_network(Loopback(frozenset(), True, False), services)
         self._handlers = self._table()
         self._write_header(view, self._decoys, services)
         for detail in self._left_out[:16]:

@@ -72,6 +72,8 @@ class Shadow:
         """The shadowed place that an original, resolved path is in, or None."""
         if path in self.files:
             return path
+        if self.holds(path):
+            return None
         for place in self.places:
             if path == place or path.startswith(place + b"/"):
                 return place
@@ -178,13 +180,16 @@ class LowerFiles(Files):
         # Whatever the contract, every open is decided upon, never just repeated.
         self._rules = rules if rules is not None else _ALWAYS
 
+    def _path(self, call: Call, pointer: int) -> bytes:
+        return self._memory.string(call.tid, pointer)
+
     # --- walking -------------------------------------------------------------------------------------------
 
     def real_name(self, fd: int) -> bytes:
         """The path of an own descriptor on the host."""
-        return os.readlink(b"self/fd/%d" % fd)
+        return os.readlink(b"%d" % fd, dir_fd=self._own)
 
-    def name_of(self, fd: int) -> bytes:  # type: ignore[override]
+    def name_of(self, fd: int) -> bytes:
         """The path of an own descriptor by its original name."""
         return self.wall.shadow.original(self.real_name(fd))
 

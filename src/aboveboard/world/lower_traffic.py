@@ -223,7 +223,7 @@ class LowerTraffic(Traffic):
         if address.family not in _INET or not address.host or (own.family == 2) != (address.family == 2):
             self._tell(call, fields, errno.EAFNOSUPPORT)
             return call.fail(errno.EAFNOSUPPORT)
-        if not self._permitted(address, kind):
+        if not self._permitted(call, address, kind):
             return self._refuse(call, fields, errno.ECONNREFUSED)
         target = self._target(call, own, address, kind)
         if target is None:
@@ -295,8 +295,11 @@ class LowerTraffic(Traffic):
             self._tell(call, fields, errno.EINVAL)
             return call.fail(errno.EINVAL)
         target = self._unix_target(call, address)
-        if target is None:
-            return self._refuse(call, fields, errno.ECONNREFUSED)
+        if isinstance(target, int):
+            if target == errno.EACCES:
+                return self._refuse(call, fields, errno.ECONNREFUSED)
+            self._tell(call, fields, target)
+            return call.fail(target)
         place, raw = target
         try:
             blocking = os.get_blocking(own.fileno())
@@ -311,19 +314,19 @@ class LowerTraffic(Traffic):
         self._tell(call, fields, number)
         return call.fail(number) if number else call.value(0)
 
-    def _unix_target(self, call: Call, address: Address) -> tuple[int, bytes] | None:
-        """(descriptor that keeps the place, address to use) of a local socket of this world; None for any other."""
+    def _unix_target(self, call: Call, address: Address) -> tuple[int, bytes] | int:
+        """(descriptor that keeps the place, address to use) of a local socket of this world; an errno for any other."""
         path = address.raw[2:]
         if path[:1] == b"\0":
-            return (-1, address.raw) if path in self._abstract else None
+            return (-1, address.raw) if path in self._abstract else errno.ECONNREFUSED
         name = path.split(b"\0", 1)[0]
         try:
             fd = self._s.files.open_object(call, AT_FDCWD, self._s.shadow.original(name))
-        except OSError:
-            return None
+        except OSError as e:
+            return e.errno or errno.EIO
         if not self._s.wall.may_write(self._s.files.real_name(fd)):
             os.close(fd)
-            return None
+            return errno.EACCES
         return fd, struct.pack("=H", socket.AF_UNIX) + b"self/fd/%d\0" % fd
 
     # --- servers ---
@@ -555,11 +558,11 @@ class LowerTraffic(Traffic):
             if address.raw and kind != socket.SOCK_STREAM:
                 fields = self._fields(call, _TYPES.get(kind, str(kind)), address)
                 target = self._unix_target(call, address)
-                self._log.add(
-                    "net", call.process.pid, call.command, f'{fields},"r":"{"denied" if target is None else "passed"}"'
-                )
-                if target is None:
+                if isinstance(target, int):
+                    result = "denied" if target == errno.EACCES else errno.errorcode.get(target, str(target))
+                    self._log.add("net", call.process.pid, call.command, f'{fields},"r":"{result}"')
                     raise OSError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
+                self._log.add("net", call.process.pid, call.command, fields + ',"r":"passed"')
                 keep, raw = target
         elif own.family == socket.AF_NETLINK:
             raw = address.raw
@@ -584,7 +587,7 @@ class LowerTraffic(Traffic):
         if address.family != own.family or not address.host:
             self._tell(call, fields, errno.EAFNOSUPPORT)
             raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
-        if not self._permitted(address, kind):
+        if not self._permitted(call, address, kind):
             self._log.add("net", call.process.pid, call.command, fields + ',"r":"denied"')
             raise OSError(errno.ENETUNREACH, os.strerror(errno.ENETUNREACH))
         target = self._target(call, own, address, kind)
