@@ -30,7 +30,7 @@ def act(message: Message, launch: int) -> None:
         os.close(fd)
     except OSError:
         pass
-    path = f"/tmp/.{token}"
+    path = f"{message['scratch']}/.{token}"
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         os.write(fd, token.encode())
