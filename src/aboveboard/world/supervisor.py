@@ -124,6 +124,7 @@ class Supervisor:
     uid = UID
     sink_type: type[Sink] = Sink
     counts_packets = True
+    proof_directory = "/tmp"
 
     def __init__(self, control: socket.socket, evidence: int, spec: dict[str, Any], extra: list[int]) -> None:
         self.control = control
@@ -595,6 +596,7 @@ class Supervisor:
             "cwd": "/",
             "token": token,
             "payload": payload,
+            "scratch": self.proof_directory,
             "limits": {},
             "cpus": list(self.placement.all),
         }
@@ -629,6 +631,7 @@ class Supervisor:
         ]
         seen["notify"] = bool(opened)
         seen["escape"] = "escape" in calls
+        seen["ptrace"] = seen["notify"] and seen["escape"]
         seen["sink"] = any(token in str(f.get("head", "")) for f in self._proof_flows)
         seen["canary"] = any(f.get("canaries") for f in self._proof_flows) if self._decoys else seen["sink"]
         seen["pidns"] = self.tasks.clones > clones and self._commands_seen_ns > 1
@@ -789,8 +792,11 @@ class Supervisor:
             os.close(listener.fd)
             return
         call = listener.receive()
-        if call is None:
-            return
+        if call is not None:
+            self._answer(call)
+
+    def _answer(self, call: Call) -> None:
+        """Have a trapped call answered."""
         try:
             call.process = self.tasks.of(call.tid, call.command)
             handler = self._handlers.get(call.name)
