@@ -161,6 +161,8 @@ class LowerSupervisor(Supervisor):
     change_witness = "walk"
     sink_type = LowerSink
     counts_packets = False
+    files_type: type[LowerFiles] = LowerFiles
+    readable_files: tuple[str, ...] = ()
     fence_reads = False
     """Whether the kernel's wall also stands in front of reading (tier P: there the candidate opens files itself)."""
 
@@ -217,7 +219,7 @@ class LowerSupervisor(Supervisor):
         self.tasks = LowerTasks(self.log, self._watch, self._unregister, self.shadow)
         self.placement = Placement(spec["slot"])
         self.placement._allowed = False  # nothing is pinned: the host's scheduler is not ours
-        self.files = LowerFiles(self, enforced, self.wall)
+        self.files = self.files_type(self, enforced, self.wall)
         self.files.proc_device = os.fstat(proc).st_dev
         os.close(proc)
         self.programs = LowerPrograms(self, enforced, DigestCache(cache))
@@ -337,7 +339,9 @@ class LowerSupervisor(Supervisor):
         # A path in a script may name the original, which the kernel then runs: it is the same program.
         rules += [(path, run) for path in self._originals]
         if read:
-            rules += [(path, read) for path in ("/proc", *self.wall.readable_entries())]
+            rules += [(path, read) for path in ("/proc", *self.readable_files, *self.wall.readable_entries())]
+            # Listing these gives names only; a ruleset has no way to say "this directory but not what is below it".
+            rules += [(path, linux.LANDLOCK_READ_DIR) for path in ("/dev",)]
         return lower_landlock.ruleset(abi, handled, rules, isolate=True)
 
     def _begin(self, abi: int, view: View) -> None:

@@ -193,7 +193,9 @@ class LowerFiles(Files):
         """The path of an own descriptor by its original name."""
         return self.wall.shadow.original(self.real_name(fd))
 
-    def walk(self, call: Call | None, start: int | None, path: bytes, *, follow: bool = True) -> Place:
+    def walk(
+        self, call: Call | None, start: int | None, path: bytes, *, follow: bool = True, shadows: bool = True
+    ) -> Place:
         """Go along ``path`` (from the directory ``start``, or the root) one name at a time, into shadows where they are.
 
         Every step is taken from a descriptor, so nobody can change what was passed already. ``/proc/self`` is the
@@ -206,7 +208,8 @@ class LowerFiles(Files):
         try:
             while True:
                 where = self.name_of(current)
-                current, pending, where = self._enter_shadow(current, where, pending)
+                if shadows:
+                    current, pending, where = self._enter_shadow(current, where, pending)
                 if not pending:
                     return Place(os.dup(current), b".", os.dup(current))
                 part = pending.pop(0)

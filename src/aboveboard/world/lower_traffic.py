@@ -151,6 +151,7 @@ class LowerTraffic(Traffic):
         self._inodes: set[int] = set()
         self._mapped: set[tuple[int, int]] = set()
         self._abstract: set[bytes] = set()
+        self._unix_names: dict[int, str] = {}
 
     def handle(self, call: Call) -> None:
         """Dispatch by name."""
@@ -391,6 +392,7 @@ class LowerTraffic(Traffic):
             where = given if self._s.shadow.holds(given) else b"self/fd/%d/%s" % (parent, leaf)
             raw = struct.pack("=H", socket.AF_UNIX) + where + b"\0"
             number = _raw_call("bind", own, raw) if len(raw) <= 110 else errno.ENAMETOOLONG
+            self._unix_names[os.fstat(own.fileno()).st_ino] = os.fsdecode(real)
         finally:
             os.close(parent)
         self._tell(call, fields, number)
@@ -398,6 +400,8 @@ class LowerTraffic(Traffic):
 
     def _listen_own(self, call: Call, own: socket.socket) -> None:
         address = _own_name(own)
+        if own.family == socket.AF_UNIX:
+            address.host = self._unix_names.get(os.fstat(own.fileno()).st_ino, address.host)
         kind = own.type & 0xF
         fields = self._fields(call, _TYPES.get(kind, str(kind)), address)
         number = 0
