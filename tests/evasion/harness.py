@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from aboveboard.contract import Contract
 from aboveboard.evidence import Evidence
@@ -134,7 +134,7 @@ def run(
     argv: Sequence[str],
     rules: Contract,
     *,
-    mode: str = "observe",
+    mode: Literal["observe", "block"] = "observe",
     limits: Limits = SMALL,
     disable: frozenset[str] = frozenset(),
     folder: Path | None = None,

@@ -16,7 +16,9 @@ SECOND = [
     ("notify", "delete_plain", {17}),
     ("notify", "meta_chmod", {16}),
     ("overlay", "write_plain", {12, 17}),  # the trapped open
-    ("overlay", "delete_plain", {17}),
+    ("overlay", "delete_plain", {17}),  # the trapped unlink
+    ("overlay", "write_rename_swap", {12, 17}),  # the trapped rename
+    ("overlay", "write_mkdir", {12}),  # the trapped mkdir
     ("overlay", "meta_chmod", {16}),
     ("sink", "net_tcp", {3, 1}),  # the trapped connect and the packet census
     ("sink", "net_udp_sendto", {3}),
