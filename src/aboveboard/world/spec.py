@@ -7,6 +7,9 @@ from dataclasses import asdict, dataclass
 WITNESSES = ("notify", "overlay", "sink", "packets", "pidns", "canary", "escape")
 """Names of the witnesses of tier U; tier R adds ``fanotify``."""
 
+TIERS = ("auto", "R", "U", "N", "P", "refuse")
+"""What may be asked for (``docs/explanation/assurance-tiers.md``)."""
+
 
 @dataclass(frozen=True)
 class Service:

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import threading
 import time
+import warnings
 import weakref
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -25,7 +26,7 @@ from .. import __version__
 from ..errors import EnvironmentProblem, UsageError
 from . import wire
 from .spawner import SPAWNER
-from .spec import WITNESSES, Limits, Service
+from .spec import TIERS, WITNESSES, Limits, Service
 from .view import CA_BUNDLE, CA_VARIABLES, HOME, Mount, plan_view
 
 if TYPE_CHECKING:
@@ -39,7 +40,26 @@ _T = TypeVar("_T")
 _PASSED_ENVIRONMENT = ("LANG", "LC_ALL", "LC_CTYPE", "TZ", "TERM", "COLORTERM")
 _SLOTS = itertools.count(secrets.randbelow(1024))
 _START_SECONDS = 30.0
+_COPY_SECONDS = 120.0
+FALLBACK = "ABOVEBOARD_FALLBACK"
+"""Environment variable: the lowest tier (``N`` or ``P``) that ``auto`` may fall to, with a warning. Unset: none."""
 _FIRST_OUTPUT = 1 << 16
+
+
+class AssuranceWarning(UserWarning):
+    """A world of a lower tier than the default is made."""
+
+
+def tiers_to_try(asked: str) -> tuple[str, ...]:
+    """The tiers to try one after the other. Never below tier U but where the user asked for it, or allowed it."""
+    if asked == "refuse":
+        return ("auto",)
+    lowest = os.environ.get(FALLBACK, "")
+    if asked != "auto" or not lowest:
+        return (asked,)
+    if lowest not in ("N", "P"):
+        raise UsageError(f"${FALLBACK} is {lowest!r}", advice="set it to N or P, or leave it unset")
+    return ("auto", "N") if lowest == "N" else ("auto", "N", "P")
 
 
 @dataclass(frozen=True)
@@ -165,7 +185,8 @@ class World:
         What else is shown, who may be talked to, variables on top of the synthetic environment, whether secrets
         are planted, and bounds.
     tier
-        ``auto``, or one of ``R``, ``U``, ``N``, ``P``: refuse rather than use another.
+        ``auto`` (R for root, else U; lower only where ``$ABOVEBOARD_FALLBACK`` allows it), ``refuse`` (the same, and
+        nothing lower whatever the environment says), or one of ``R``, ``U``, ``N``, ``P``: that or nothing.
     disable
         Witnesses to switch off (to test that the verdict notices).
     intercept_tls
@@ -198,7 +219,9 @@ class World:
             raise UsageError(
                 "block mode needs a contract", advice="give contract=Contract.load(FILE), or mode='observe'"
             )
-        unknown = set(disable) - {*WITNESSES, "fanotify"}
+        if tier not in TIERS:
+            raise UsageError(f"unknown tier {tier!r}", advice=f"tiers: {', '.join(TIERS)}")
+        unknown = set(disable) - {*WITNESSES, "fanotify", "walk", "ptrace"}
         if unknown:
             raise UsageError(f"unknown witness {sorted(unknown)[0]!r}", advice=f"witnesses: {', '.join(WITNESSES)}")
         self._limits = limits or Limits()
@@ -279,7 +302,26 @@ class World:
                     ) from None
             except OSError as e:
                 raise UsageError(f"cannot create {self._folder}: {e.strerror}", advice="choose a writable place") from e
-        spec = self._spec()
+        allowed = tiers_to_try(self._tier)
+        for tier in allowed:
+            try:
+                self._start_tier(self._spec() | {"tier": tier})
+                return self
+            except EnvironmentProblem as problem:
+                if tier == allowed[-1]:
+                    raise
+                lower = allowed[allowed.index(tier) + 1]
+                warnings.warn(
+                    f"{problem.message}; ${FALLBACK} allows tier {lower}, which sees less: that is tried now",
+                    AssuranceWarning,
+                    stacklevel=2,
+                )
+                shutil.rmtree(os.path.join(self._folder, "payloads"), ignore_errors=True)
+                Path(self._folder, "events.jsonl").unlink(missing_ok=True)
+        return self
+
+    def _start_tier(self, spec: dict[str, Any]) -> None:
+        """Have a supervisor started. Raises EnvironmentProblem."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -290,7 +332,7 @@ class World:
         finally:
             os.close(folder)
             theirs.close()
-        ours.settimeout(_START_SECONDS)
+        ours.settimeout(_COPY_SECONDS if spec["tier"] in ("N", "P") else _START_SECONDS)
         try:
             received = wire.receive(ours)
         except TimeoutError:
@@ -310,7 +352,6 @@ class World:
         self.assurance = Assurance(str(answer["tier"]), dict(answer["witnesses"]))
         self._reader = threading.Thread(target=self._read_control, name="aboveboard-world", daemon=True)
         self._reader.start()
-        return self
 
     def _spec(self) -> dict[str, Any]:
         targets = {m.target for m in self._mounts}
