@@ -6,6 +6,7 @@ import errno
 import os
 
 APPARMOR_SWITCH = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns"
+YAMA_SWITCH = "/proc/sys/kernel/yama/ptrace_scope"
 _MAX_NAMESPACES = "/proc/sys/user/max_user_namespaces"
 _CLONE_SWITCH = "/proc/sys/kernel/unprivileged_userns_clone"
 
@@ -49,6 +50,22 @@ def advice_for(step: str, number: int) -> str:
             )
         if number == errno.ENOSPC:
             return "the limit of namespaces is reached: close other worlds, or raise user.max_*_namespaces"
+    if step == "fanotify_init":
+        return "tier R needs root with CAP_SYS_ADMIN in the initial user namespace; without --tier R, tier U is used"
+    if step == "landlock":
+        return (
+            "tiers N and P need Landlock (Linux 5.13): add landlock to the lsm= parameter of the kernel, or allow its "
+            "system calls in the container"
+        )
+    if step.startswith(("copy ", "make a private copy")):
+        return "start in a smaller directory, or name one as the workspace; tier U needs no copy"
+    if step.startswith("ptrace") or step == "seccomp user notification":
+        if _read(YAMA_SWITCH) not in ("", "0", "1"):
+            return "Yama forbids looking at one's own child processes: sudo sysctl kernel.yama.ptrace_scope=1"
+        if in_container():
+            return "the container's profile forbids it: run with --cap-add SYS_PTRACE or --security-opt seccomp=unconfined"
+        if step.startswith("seccomp"):
+            return "Linux 5.14 or newer is needed for it; --tier P works with ptrace, with less assurance"
     if number == errno.ENOSYS:
         return "the kernel is too old or lacks the feature: Linux 5.14 or newer is needed"
     return "run `aboveboard doctor` to see every step; --tier N works without namespaces, with less assurance"
