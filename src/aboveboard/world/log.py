@@ -6,6 +6,7 @@ documented in ``docs/reference/evidence.md``.
 
 from __future__ import annotations
 
+import codecs
 import os
 import time
 from _json import encode_basestring_ascii as quote
@@ -14,6 +15,15 @@ from typing import Any
 from ..evidence.chain import GENESIS, seal
 
 _LIMIT = 4096
+
+
+def _escape(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeEncodeError)
+    return quote(error.object[error.start : error.end])[1:-1], error.end
+
+
+# Fragments are ASCII already; one that is not must not break the line it stands in.
+codecs.register_error("aboveboard.json", _escape)
 
 
 def text(value: bytes | str) -> str:
@@ -32,7 +42,8 @@ def encode(value: object) -> str:
     if value is True or value is False or value is None:
         return {True: "true", False: "false", None: "null"}[value]
     if isinstance(value, float):
-        return f"{value:.6f}".rstrip("0").rstrip(".") or "0"
+        shown = f"{value:.6f}"
+        return shown.rstrip("0").rstrip(".") if shown[-1].isdigit() else "null"  # JSON has no nan and no inf
     if isinstance(value, int):
         return str(value)
     if isinstance(value, dict):
@@ -59,6 +70,7 @@ class Log:
         self.lost = 0
         self._start = time.monotonic()
         self.phases: dict[int, str] = {}
+        self._labels: dict[int, str] = {}
         self.proved: list[tuple[str, str]] = []
 
     def add(self, kind: str, pid: int, command: int, fields: str = "") -> int:
@@ -71,7 +83,7 @@ class Log:
         line = (
             f'{{"i":{number},"t":{time.monotonic() - self._start:.6f},"e":"{kind}","p":{pid},"c":{command}'
             f"{phase or ''}{fields}"
-        ).encode("ascii", "backslashreplace")
+        ).encode("ascii", "aboveboard.json")
         line, self.head = seal(self.head, line)
         try:
             if os.write(self.fd, line) != len(line):
@@ -92,12 +104,14 @@ class Log:
 
     def cause(self, pid: int, command: int) -> dict[str, object]:
         """The common fields of an event that ``pid`` will have caused: process, command, current phase."""
-        phase = self.phases.get(command)
-        return {"p": pid, "c": command} | ({"f": phase[6:-1]} if phase else {})
+        phase = self._labels.get(command)
+        return {"p": pid, "c": command} | ({"f": phase} if phase else {})
 
     def set_phase(self, command: int, phase: str) -> None:
         """Label the events of ``command`` from now on; ``call`` is the default and not written."""
         if phase in ("", "call"):
             self.phases.pop(command, None)
+            self._labels.pop(command, None)
         else:
+            self._labels[command] = phase[:32]
             self.phases[command] = f',"f":{text(phase[:32])}'
