@@ -36,7 +36,7 @@ from .rooting import Layer, Root, StepFailed, step
 from .spec import Service
 from .supervisor import NAMESERVER, Supervisor, prepare, seal_imports
 from .tasks import Process, Tasks
-from .view import CA_BUNDLE, HOME, HOSTNAME, USER, Mount, View
+from .view import CA_BUNDLE, HOME, HOSTNAME, UID, USER, Mount, View
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -249,7 +249,10 @@ class LowerSupervisor(Supervisor):
             os.chmod(root + place, 0o1777)
         self._decoys = plant(root, HOME, USER, seed=spec["seed"]) if spec["decoys"] else []
         os.makedirs(root + HOME, exist_ok=True)
-        for path, data in etc_files(USER, HOSTNAME, seed=spec["seed"], home=HOME, nameserver=NAMESERVER).items():
+        etc = etc_files(
+            USER, HOSTNAME, seed=spec["seed"], home=HOME, uid=self.uid or UID, nameserver=NAMESERVER
+        )
+        for path, data in etc.items():
             os.makedirs(os.path.dirname(root + path), exist_ok=True)
             with open(root + path, "wb") as f:
                 f.write(data)
