@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from .. import __version__
 from ..errors import EnvironmentProblem, UsageError
 from . import wire
+from .advice import ELSEWHERE, unsuitable
 from .spawner import SPAWNER
 from .spec import TIERS, WITNESSES, Limits, Service
 from .view import CA_BUNDLE, CA_VARIABLES, HOME, Mount, plan_view
@@ -289,8 +290,9 @@ class World:
         """Build the world and prove its witnesses. Idempotent."""
         if self._control is not None or self._closed is not None:
             return self
-        if sys.platform != "linux":
-            raise EnvironmentProblem("worlds need Linux", advice="use a Linux machine or virtual machine (WSL 2 works)")
+        reason = unsuitable()
+        if reason:
+            raise EnvironmentProblem(f"no world can be made here: {reason}", advice=ELSEWHERE)
         if not self._made:
             try:
                 os.makedirs(self._folder, mode=0o700)
