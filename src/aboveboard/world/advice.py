@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 
 APPARMOR_SWITCH = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns"
 YAMA_SWITCH = "/proc/sys/kernel/yama/ptrace_scope"
@@ -26,6 +27,25 @@ def in_container() -> bool:
     )
 
 
+ELSEWHERE = "use a Linux machine, a virtual machine, or WSL 2"
+
+
+def unsuitable() -> str:
+    """Why no world of any tier can be made on this machine, whatever is configured; "" when one might."""
+    if sys.platform != "linux":
+        return f"worlds need Linux, this is {sys.platform}"
+    if os.uname().release.endswith("-Microsoft"):
+        return "WSL 1 is no Linux kernel: it has neither namespaces nor seccomp"
+    if os.uname().machine not in ("x86_64", "aarch64"):
+        return f"the system calls of {os.uname().machine} are not known"
+    return ""
+
+
+def userns_restricted() -> bool:
+    """True where AppArmor keeps user namespaces from programs that have no profile (Ubuntu 23.10 and later)."""
+    return _read(APPARMOR_SWITCH) == "1" and os.geteuid() != 0
+
+
 def advice_for(step: str, number: int) -> str:
     """The narrowest fix known for a failing step, for this machine."""
     if (
@@ -33,7 +53,7 @@ def advice_for(step: str, number: int) -> str:
         or "overlay" in step
         or "mount" in step
     ):
-        if _read(APPARMOR_SWITCH) == "1" and os.geteuid():
+        if userns_restricted():
             return (
                 "AppArmor restricts user namespaces here (Ubuntu 23.10 and later). Allow them for this interpreter "
                 "only: write a profile that says `userns,` for it (aboveboard doctor prints one), or for all programs: "
