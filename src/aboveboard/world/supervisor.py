@@ -758,8 +758,7 @@ class Supervisor:
         for fd in fds:
             os.close(fd)
 
-    @staticmethod
-    def _is_directory(path: str) -> bool:
+    def _is_directory(self, path: str) -> bool:
         return os.path.isdir(path)
 
     @staticmethod
