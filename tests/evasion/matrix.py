@@ -8,7 +8,7 @@ import tomllib
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,7 +82,9 @@ def rows() -> tuple[Row, ...]:
     found = []
     for group in _data()["group"]:  # type: ignore[attr-defined]
         for raw in group["rows"]:
-            fields = {key: tuple(value) if isinstance(value, list) else value for key, value in raw.items()}
+            fields: dict[str, Any] = {
+                key: tuple(value) if isinstance(value, list) else value for key, value in raw.items()
+            }
             found.append(Row(group=group["name"], twin=group.get("twin", False), **fields))
     return tuple(found)
 
