@@ -1,7 +1,7 @@
 """What works on this machine: every step that a world is made of, tried for real, and the narrowest fix for what fails.
 
-Each step runs in a child process of its own, so that nothing of it stays. Last, worlds of each tier are started: that is
-what counts; the steps say why.
+Each step runs in a child process of its own, so that nothing of it stays. Last, worlds of each tier are started: that
+is what counts; the steps say why.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ class Finding:
 
 @dataclass(frozen=True)
 class TierFinding:
-    """Whether a world of a tier starts here, and which of its witnesses saw their canary. ``detail``: why it does not."""
+    """Whether a world of a tier starts here, and which of its witnesses saw their canary. ``detail``: why it does
+    not."""
 
     tier: str
     ok: bool
@@ -116,21 +117,18 @@ class Report:
             mark = "ok  " if step.ok else "FAIL" if step.needed else "no  "
             lines.append(f"{mark} {step.name:<{width}}  {printable(step.detail)}".rstrip())
         lines.append("")
-        for found in self.tiers:
-            lines.append(f"tier {found.tier}  {_told(found)}")
+        lines += [f"tier {found.tier}  {_told(found)}" for found in self.tiers]
         lines += ["", self._summary()]
-        fixes = dict.fromkeys(
-            s.advice for s in (*self.steps, *self.tiers) if not s.ok and s.advice and self._matters(s)
-        )
-        lines += [f"  - {fix}" for fix in fixes]
+        fixes = [t.advice for t in self.tiers if t.tier in ("R", "U") and not self.ok]
+        fixes += [s.advice for s in self.steps if self._matters(s)]
+        lines += [f"  - {fix}" for fix in dict.fromkeys(fixes) if fix]
         if self.apparmor_profile:
             lines += ["", "AppArmor profile for this interpreter:", "", self.apparmor_profile]
         return "\n".join(lines)
 
-    def _matters(self, found: Finding | TierFinding) -> bool:
-        if isinstance(found, TierFinding):
-            return not self.ok
-        return bool(found.needed) and any(t in found.needed for t in ("U", "N") if not self._works(t))
+    def _matters(self, step: Finding) -> bool:
+        """Does a tier that ought to work here fail for this step?"""
+        return not step.ok and any(t in step.needed for t in ("U", "N") if not self._works(t))
 
     def _works(self, tier: str) -> bool:
         return any(t.ok for t in self.tiers if t.tier == tier)
@@ -141,8 +139,8 @@ class Report:
         lower = [t.tier for t in self.tiers if t.ok]
         if lower:
             return (
-                f"Worlds of full assurance do not work here. Tier {lower[0]} does, with less assurance: --tier {lower[0]}."
-                " To get the default tier:"
+                f"Worlds of full assurance do not work here. Tier {lower[0]} does, with less assurance: "
+                f"--tier {lower[0]}. To get the default tier:"
             )
         return "No world can be made here: nothing untrusted is run. To change that:"
 
@@ -286,9 +284,7 @@ def _proc() -> str:
 def _devpts() -> str:
     place = _stage()
     flags = linux.MS_NOSUID | linux.MS_NOEXEC
-    rooting.step(
-        "mount devpts", lambda: linux.mount("devpts", place, "devpts", flags, "newinstance,ptmxmode=0666")
-    )
+    rooting.step("mount devpts", lambda: linux.mount("devpts", place, "devpts", flags, "newinstance,ptmxmode=0666"))
     os.close(os.open(f"{place}/ptmx", os.O_RDWR | os.O_NOCTTY))
     return ""
 
@@ -360,9 +356,7 @@ def _notification() -> str:
             os._exit(0)
     told = ours.recv(64)
     if told.startswith(b"E"):
-        raise rooting.StepFailed(
-            "install a filter with a listener", OSError(int(told[1:]), os.strerror(int(told[1:])))
-        )
+        raise rooting.StepFailed("install a filter with a listener", OSError(int(told[1:]), os.strerror(int(told[1:]))))
     pidfd = linux.pidfd_open(pid)
     try:
         taken = linux.pidfd_getfd(pidfd, int(told))
@@ -555,9 +549,8 @@ def report(tiers: Sequence[str] = ("R", "U", "N", "P")) -> Report:
             detail = f"{failed}: {detail}"
         fix = "" if ok or not step.advise else advice.advice_for(step.advise, number)
         found.append(Finding(step.name, ok, detail, step.needed, fix))
-    # AppArmor lets the namespace be made and then takes away what it is good for, so any later step may be the first to fail.
+    # AppArmor lets the namespace be made and then takes away what it is good for: any later step may fail first.
     restricted = advice.userns_restricted() and any(not f.ok for f in found if "U" in f.needed)
     profile = apparmor_profile(os.path.realpath(sys.executable)) if restricted else ""
     wanted = [t for t in tiers if t != "R" or os.geteuid() == 0]
     return Report(machine(), tuple(found), tuple(try_tier(t) for t in wanted), profile)
-

@@ -1,8 +1,8 @@
 """Tier N: a world where user namespaces are refused, and what tier P has in common with it.
 
 The same trapped calls and handlers as in tier U, but no root, no process table and no network of its own: see
-:mod:`.lower_files` for what stands in for the root, :mod:`.lower_traffic` for the network, :mod:`.lower_init` for PID 1 and
-:mod:`.lower_landlock` for the wall in the kernel, without which there is no such tier.
+:mod:`.lower_files` for what stands in for the root, :mod:`.lower_traffic` for the network, :mod:`.lower_init` for PID
+1 and :mod:`.lower_landlock` for the wall in the kernel, without which there is no such tier.
 ``docs/explanation/assurance-tiers.md`` says what that leaves open.
 """
 
@@ -162,6 +162,8 @@ class LowerSupervisor(Supervisor):
     sink_type = LowerSink
     counts_packets = False
     files_type: type[LowerFiles] = LowerFiles
+    files: LowerFiles
+    traffic: LowerTraffic
     readable_files: tuple[str, ...] = ()
     fence_reads = False
     """Whether the kernel's wall also stands in front of reading (tier P: there the candidate opens files itself)."""
@@ -215,7 +217,7 @@ class LowerSupervisor(Supervisor):
         seal_imports()
         os.fchdir(proc)
         self._raise_fence(abi)
-        self._begin(abi, view)
+        self._begin(abi)
         self.tasks = LowerTasks(self.log, self._watch, self._unregister, self.shadow)
         self.placement = Placement(spec["slot"])
         self.placement._allowed = False  # nothing is pinned: the host's scheduler is not ours
@@ -249,9 +251,7 @@ class LowerSupervisor(Supervisor):
             os.chmod(root + place, 0o1777)
         self._decoys = plant(root, HOME, USER, seed=spec["seed"]) if spec["decoys"] else []
         os.makedirs(root + HOME, exist_ok=True)
-        etc = etc_files(
-            USER, HOSTNAME, seed=spec["seed"], home=HOME, uid=self.uid or UID, nameserver=NAMESERVER
-        )
+        etc = etc_files(USER, HOSTNAME, seed=spec["seed"], home=HOME, uid=self.uid or UID, nameserver=NAMESERVER)
         for path, data in etc.items():
             os.makedirs(os.path.dirname(root + path), exist_ok=True)
             with open(root + path, "wb") as f:
@@ -269,8 +269,9 @@ class LowerSupervisor(Supervisor):
             if mount.mode == "ro" and mount.source == mount.target:
                 readable.append(mount.source)
                 continue
-            if any(m.source == m.target and m is not mount and _below(mount.source, [m.source]) and mount.source == mount.target
-                   and not _below(m.target, runtime) for m in view.mounts):
+            if mount.source == mount.target and any(
+                m is not mount and m.source == m.target and _below(mount.source, [m.source]) for m in view.mounts
+            ):
                 continue  # a file system below something that is copied as a whole
             os.makedirs(os.path.dirname(root + mount.target), exist_ok=True)
             copied = copy_tree(mount.source, root + mount.target, max_bytes=room)
@@ -340,16 +341,14 @@ class LowerSupervisor(Supervisor):
         rules: list[tuple[str | int, int]] = [(os.fsdecode(self.shadow.root), handled), *self._device_rules()]
         rules += [(os.fsdecode(tree), run) for tree in self.wall.trees]
         # A path in a script may name the original, which the kernel then runs: it is the same program.
-        rules += [(path, run) for path in self._originals]
+        rules += [(path, linux.LANDLOCK_EXECUTE) for path in self._originals]
         if read:
             rules += [(path, read) for path in ("/proc", *self.readable_files, *self.wall.readable_entries())]
-            # Listing these gives names only; a ruleset has no way to say "this directory but not what is below it".
-            rules += [(path, linux.LANDLOCK_READ_DIR) for path in ("/dev",)]
+            rules.append(("/dev", linux.LANDLOCK_READ_DIR))
         return lower_landlock.ruleset(abi, handled, rules, isolate=True)
 
-    def _begin(self, abi: int, view: View) -> None:
+    def _begin(self, abi: int) -> None:
         """Fork the subreaper."""
-        del view
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             pid = os.fork()
@@ -393,9 +392,9 @@ class LowerSupervisor(Supervisor):
         return os.path.isdir(self.shadow.real(os.fsencode(path)))
 
     def _find(self, name: str, search: str, cwd: str) -> str | None:  # type: ignore[override]
-        places = [os.path.normpath(os.path.join(cwd, name))] if "/" in name else [
-            os.path.join(directory, name) for directory in search.split(":") if directory
-        ]
+        places = [os.path.join(directory, name) for directory in search.split(":") if directory]
+        if "/" in name:
+            places = [os.path.normpath(os.path.join(cwd, name))]
         for path in places:
             real = self.shadow.real(os.fsencode(path))
             if os.path.exists(real) and ("/" in name or (os.access(real, os.X_OK) and not os.path.isdir(real))):
@@ -439,7 +438,7 @@ class LowerSupervisor(Supervisor):
         try:
             if message.get("parents"):
                 self._make_parents(path)
-            fd = self.files.open_for_client(path, flags, int(message["mode"]), parents=False)
+            fd = self.files.open_for_client(path, flags, int(message["mode"]))
         except OSError as e:
             wire.send(self.control, {"reply": message["id"], "errno": e.errno or errno.EIO})
             return

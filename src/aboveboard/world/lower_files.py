@@ -1,14 +1,14 @@
 """Tiers N and P: files without a root of their own. The candidate sees the host's tree, and *shadows* of some places.
 
 Without a mount namespace nothing can be hidden and nothing can be put elsewhere, so what may change lies in a fresh
-directory, the *shadow*, which repeats the names of the places it stands for: the home directory ``/home/dev`` is ``SHADOW/home/dev``,
-``/tmp`` is ``SHADOW/tmp``, the workspace is a private copy below its own name. Programs are started there (directory, ``HOME``,
-``TMPDIR``, arguments); a path that names the original place is led to its shadow as far as the supervisor answers the call. The
-record and the contract know the original names only.
+directory, the *shadow*, which repeats the names of the places it stands for: the home directory ``/home/dev`` is
+``SHADOW/home/dev``, ``/tmp`` is ``SHADOW/tmp``, the workspace is a private copy below its own name. Programs are
+started there (directory, ``HOME``, ``TMPDIR``, arguments); a path that names the original place is led to its shadow
+as far as the supervisor answers the call. The record and the contract know the original names only.
 
-Everything else is a wall: what is not part of the runtime cannot be read, what is not in a shadow cannot be changed. The decision
-is taken on an object that was reached step by step, and carried out on that object; Landlock holds the same wall in
-the kernel, for the supervisor as well.
+Everything else is a wall: what is not part of the runtime cannot be read, what is not in a shadow cannot be changed.
+The decision is taken on an object that was reached step by step, and carried out on that object; Landlock holds the
+same wall in the kernel, for the supervisor as well.
 """
 
 from __future__ import annotations
@@ -41,9 +41,7 @@ TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")
 _LINKS = 40
 _COPIED_ENTRIES = 250_000
 _ETC = frozenset(f"/etc/{name}" for name in (*ETC_ENTRIES, "networks", "protocols", "gitconfig", "ssl/certs", "fstab"))
-_PROC_HIDDEN = frozenset(
-    b"tcp tcp6 udp udp6 udplite udplite6 raw raw6 unix packet netlink arp".split()
-)
+_PROC_HIDDEN = frozenset(b"tcp tcp6 udp udp6 udplite udplite6 raw raw6 unix packet netlink arp".split())
 """Files of ``/proc/PID/net`` that tell of the host's own connections."""
 _RESOLVE_HARMLESS = 0x20  # RESOLVE_CACHED
 _BENEATH_WITHOUT_LINKS = 0x08 | 0x04
@@ -57,7 +55,7 @@ class Refused(PermissionError):
 
 
 class Shadow:
-    """The directory ``root`` and the original places it stands for. Paths are absolute; bytes as the kernel has them."""
+    """The directory ``root`` and the original places it stands for. Paths are absolute bytes, as the kernel's."""
 
     def __init__(self, root: str, places: Iterable[str], files: Iterable[str] = ()) -> None:
         self.root = os.fsencode(root)
@@ -196,7 +194,7 @@ class LowerFiles(Files):
     def walk(
         self, call: Call | None, start: int | None, path: bytes, *, follow: bool = True, shadows: bool = True
     ) -> Place:
-        """Go along ``path`` (from the directory ``start``, or the root) one name at a time, into shadows where they are.
+        """Go along ``path`` (from ``start``, or the root) one name at a time, and into shadows where there are some.
 
         Every step is taken from a descriptor, so nobody can change what was passed already. ``/proc/self`` is the
         caller's. Raises OSError; :class:`Refused` for what belongs to processes that are not of this world.
@@ -406,7 +404,7 @@ class LowerFiles(Files):
         path = os.fsdecode(self.wall.shadow.original(real))
         return self._s.may_write(path) if write else self._s.may_read(path)
 
-    def open_for_client(self, path: str, flags: int, mode: int, *, parents: bool) -> int:
+    def open_for_client(self, path: str, flags: int, mode: int) -> int:
         """Open a path for the client, behind the same wall. Raises OSError."""
         place = self.walk(None, None, os.fsencode(path))
         try:

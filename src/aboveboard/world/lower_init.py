@@ -1,8 +1,9 @@
-"""Tier N: what stands in for PID 1. It starts commands, is the parent of everything that loses its own, and ends it all.
+"""Tier N: what stands in for PID 1. It starts commands, adopts what loses its parent, and ends everything.
 
-There is no pid namespace that dies with its first process, so this process is a *subreaper*: every descendant whose parent
-ends becomes its child. When the supervisor hangs up, however it ended, it kills its descendants until none is left. Their
-forks are refused meanwhile: with the supervisor gone, by the kernel (a notification nobody can receive fails with ENOSYS).
+There is no pid namespace that dies with its first process, so this process is a *subreaper*: every descendant whose
+parent ends becomes its child. When the supervisor hangs up, however it ended, it kills its descendants until none is
+left. Their forks are refused meanwhile: with the supervisor gone, by the kernel (a notification nobody can receive
+fails with ENOSYS).
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import os
 import select
 import signal
-import socket
 import struct
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ from .init import Init
 from .syscalls import build_filter
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Sequence
     from typing import NoReturn
 
@@ -32,12 +33,10 @@ _JOIN6 = (20, 27, 42, 46)  # IPV6_JOIN_GROUP, IPV6_JOIN_ANYCAST, and the two of 
 _Test = tuple[int, "Sequence[int]"]
 
 ABSENT: dict[str, int] = {
-    **dict.fromkeys(
-        "shmget shmat shmctl shmdt semget semop semtimedop semctl msgget msgsnd msgrcv msgctl mq_open mq_unlink".split(),
-        _ERRNO_ENOSYS,
-    ),
+    **dict.fromkeys(("shmget", "shmat", "shmctl", "shmdt", "semget", "semop", "semtimedop", "semctl"), _ERRNO_ENOSYS),
+    **dict.fromkeys(("msgget", "msgsnd", "msgrcv", "msgctl", "mq_open", "mq_unlink"), _ERRNO_ENOSYS),
     "inotify_add_watch": _ERRNO_EACCES,
-    **dict.fromkeys("process_madvise process_mrelease move_pages migrate_pages".split(), _ERRNO_EPERM),
+    **dict.fromkeys(("process_madvise", "process_mrelease", "move_pages", "migrate_pages"), _ERRNO_EPERM),
 }
 """Calls that reach objects or processes of the host beyond files, and have no place here: the answer to each."""
 
@@ -182,7 +181,7 @@ class LowerInit(Init):
 
 
 def main(control: socket.socket, fence: int, contract: int) -> NoReturn:
-    """Become the subreaper. ``fence`` is the Landlock ruleset for all that follows, ``contract`` one for the commands or -1."""
+    """Become the subreaper. ``fence``: a Landlock ruleset for all that follows; ``contract``: for commands, or -1."""
     linux.set_name("systemd")
     linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
     linux.drop_all_capabilities()

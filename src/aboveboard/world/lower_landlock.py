@@ -1,8 +1,8 @@
-"""The kernel's wall of the tiers without a root of their own: Landlock rulesets for the supervisor and for the candidate.
+"""The kernel's wall in tiers N and P: Landlock rulesets for the supervisor and for the candidate.
 
-Landlock says what may be changed, run and (tier P) read below which directories, and cannot be taken back. It knows nothing of
-modes, owners, times and attributes; those calls are carried out by the supervisor only. Source: ``linux/landlock.h``,
-``Documentation/userspace-api/landlock.rst``.
+Landlock says what may be changed, run and (tier P) read below which directories, and cannot be taken back. It knows
+nothing of modes, owners, times and attributes; those calls are carried out by the supervisor only. Source:
+``linux/landlock.h``, ``Documentation/userspace-api/landlock.rst``.
 """
 
 from __future__ import annotations
@@ -24,9 +24,7 @@ _SCOPE_ABSTRACT_UNIX, _SCOPE_SIGNAL = 1, 2
 
 def changes(abi: int) -> int:
     """The rights that change a file or a directory, as far as this kernel handles them."""
-    rights = (
-        linux.LANDLOCK_WRITE_FILE | linux.LANDLOCK_REMOVE_DIR | linux.LANDLOCK_REMOVE_FILE | linux.LANDLOCK_MAKE
-    )
+    rights = linux.LANDLOCK_WRITE_FILE | linux.LANDLOCK_REMOVE_DIR | linux.LANDLOCK_REMOVE_FILE | linux.LANDLOCK_MAKE
     if abi >= 2:
         rights |= linux.LANDLOCK_REFER
     if abi >= 3:
@@ -41,7 +39,9 @@ def ruleset(
     *,
     isolate: bool = False,
 ) -> int:
-    """A ruleset that forbids ``handled`` but for ``rules``: (path or descriptor, rights under it); missing paths are left out.
+    """A ruleset that forbids ``handled`` but for ``rules``: (path or descriptor, rights under it).
+
+    Paths that are missing are left out.
 
     ``isolate`` adds what this kernel can keep apart beside files: TCP (ABI 4: no connect and no bind of its own), and
     abstract sockets and signals beyond the processes under the ruleset (ABI 6). Raises OSError.

@@ -1,12 +1,13 @@
 """Tier P: the last one, where seccomp user notification is refused too. System calls are seen through ptrace(2).
 
-What stands in for the root, the network and the wall in the kernel is as in tier N. The difference: a descriptor cannot be given to a
-traced process, so what it opens and runs it opens and runs itself, after it was looked at. It could have changed its mind in
-between; Landlock then decides, which here stands in front of reading as well, and what the record says was asked for need not
-be what was opened. Names, metadata and sends are still carried out by the supervisor.
+What stands in for the root, the network and the wall in the kernel is as in tier N. The difference: a descriptor
+cannot be given to a traced process, so what it opens and runs it opens and runs itself, after it was looked at. It
+could have changed its mind in between; Landlock then decides, which here stands in front of reading as well, and what
+the record says was asked for need not be what was opened. Names, metadata and sends are still carried out by the
+supervisor.
 
-A traced command has a thread of the supervisor to itself, since ptrace ties a task to a thread. One lock is held whenever
-anything of the world is touched.
+A traced command has a thread of the supervisor to itself, since ptrace ties a task to a thread. One lock is held
+whenever anything of the world is touched.
 """
 
 from __future__ import annotations
@@ -35,15 +36,13 @@ from .syscalls import ABI_OF, NAME_OF, build_filter
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from .view import View
-
 _CLASSES = {
     "ptrace": ["read", "exec", "process", "flow", "escape"],
     "walk": ["change"],
     "sink": ["payload"],
     "canary": ["secret"],
 }
-_READABLE = tuple(f"/etc/{name}" for name in ("hostname hosts passwd group nsswitch.conf resolv.conf".split()))
+_READABLE = ("/etc/hostname", "/etc/hosts", "/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/resolv.conf")
 """Files of ``/etc`` that every program reads: the host's own, since here they cannot be replaced."""
 
 
@@ -131,7 +130,9 @@ class PtraceFiles(LowerFiles):
 class _WorldTracer(ptrace.Tracer):
     """Traces one command of a world; ``before`` runs in the child ahead of everything else."""
 
-    def __init__(self, program: bytes, on_call: ptrace.OnCall, *, message: dict[str, Any], fence: int, **told: Any) -> None:
+    def __init__(
+        self, program: bytes, on_call: ptrace.OnCall, *, message: dict[str, Any], fence: int, **told: Any
+    ) -> None:
         super().__init__(program, on_call, **told)
         self._asked = message
         self._fence = fence
@@ -211,7 +212,7 @@ class PtraceSupervisor(LowerSupervisor):
     def _step_of_witness(self) -> str:
         return self._refusal or "ptrace"
 
-    def _begin(self, abi: int, view: View) -> None:
+    def _begin(self, abi: int) -> None:
         """There is no process between supervisor and commands; requests to it are answered here."""
         self.proof_directory = os.fsdecode(self.shadow.root) + "/tmp"
         self._fence = self.candidate_fence(abi)
@@ -291,7 +292,9 @@ class PtraceSupervisor(LowerSupervisor):
         number = 0
         try:
             # Nothing else ends it: the tasks of a command may outlive its main process for as long as the world is.
-            tracer.run(message["argv"] or ["proof"], message["env"], message["cwd"], fds, grace=self.limits.wall_seconds + 3600)
+            tracer.run(
+                message["argv"] or ["proof"], message["env"], message["cwd"], fds, grace=self.limits.wall_seconds + 3600
+            )
         except OSError as e:
             number = e.errno or errno.EIO
         except ptrace.Unsupported as e:

@@ -1,12 +1,13 @@
 """Tiers N and P: the network without a namespace. Nothing a candidate sends goes anywhere but to the sink.
 
-The sink listens on the host's loopback, one port for each destination. No connect, bind, listen or addressed send is carried
-out by the candidate: the supervisor does it on a duplicate of the very socket (so its options and descriptors stay), to
-the sink's port instead of the address that was named, with a payload it copied first. What the address was changed to
-after it was looked at is therefore of no matter.
+The sink listens on the host's loopback, one port for each destination. No connect, bind, listen or addressed send is
+carried out by the candidate: the supervisor does it on a duplicate of the very socket (so its options and descriptors
+stay), to the sink's port instead of the address that was named, with a payload it copied first. What the address was
+changed to after it was looked at is therefore of no matter.
 
-Differences that a program can see: ``getpeername`` and the source of a datagram say ``127.0.0.1``; a server bound to all
-addresses is bound to loopback; other servers on the host's loopback refuse; multicast, raw and packet sockets do not exist.
+Differences that a program can see: ``getpeername`` and the source of a datagram say ``127.0.0.1``; a server bound to
+all addresses is bound to loopback; other servers on the host's loopback refuse; multicast, raw and packet sockets do
+not exist.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ class LowerSink(Sink):
         if not hasattr(self, "_expected"):
             self._expected = set()
         if kind == socket.SOCK_STREAM:
-            return Endpoint(cast(socket.socket, _Gate(sock, self._expected)), kind, address, port)
+            return Endpoint(cast("socket.socket", _Gate(sock, self._expected)), kind, address, port)
         return Endpoint(sock, kind, address, port)
 
     def _watch(self, endpoint: Endpoint) -> None:
@@ -201,7 +202,9 @@ class LowerTraffic(Traffic):
         protocol = call.args[2] & 0xFFFF
         if family in _INET and (kind not in (1, 2) or protocol not in (0, 6, 17)):
             shown = "icmp" if protocol in (1, 58) else _TYPES.get(kind, str(kind))
-            fields = f',"s":"socket","fam":"{"inet" if family == 2 else "inet6"}","typ":"{shown}","d":"protocol {protocol}"'
+            fields = (
+                f',"s":"socket","fam":"{"inet" if family == 2 else "inet6"}","typ":"{shown}","d":"protocol {protocol}"'
+            )
             return self._refuse(call, fields, errno.EPERM if kind == 3 else errno.EPROTONOSUPPORT)
         return super()._socket(call)
 
@@ -221,7 +224,7 @@ class LowerTraffic(Traffic):
             return call.fail(number) if number else call.value(0)
         if own.family not in _INET:
             return self._refuse(call, fields, errno.EAFNOSUPPORT)
-        if address.family not in _INET or not address.host or (own.family == 2) != (address.family == 2):
+        if address.family not in _INET or not address.host or int(own.family) != address.family:
             self._tell(call, fields, errno.EAFNOSUPPORT)
             return call.fail(errno.EAFNOSUPPORT)
         if not self._permitted(call, address, kind):
@@ -262,7 +265,9 @@ class LowerTraffic(Traffic):
             return None
         six = own.family == socket.AF_INET6
         host = "::1" if six and (kind, address.port) not in self._mapped else "127.0.0.1"
-        return ("::ffff:127.0.0.1" if six else "127.0.0.1", address.port) if host == "127.0.0.1" else (host, address.port)
+        return (
+            ("::ffff:127.0.0.1" if six else "127.0.0.1", address.port) if host == "127.0.0.1" else (host, address.port)
+        )
 
     @staticmethod
     def _on_loopback(own: socket.socket, port: int) -> tuple[str, int]:
@@ -517,7 +522,9 @@ class LowerTraffic(Traffic):
         """A payload that went nowhere, as far as it is known."""
         address = message.address
         fields = self._fields(call, "", address)
-        self._log.add("net", call.process.pid, call.command, fields + f',"d":{text(message.payload[:256])},"r":"denied"')
+        self._log.add(
+            "net", call.process.pid, call.command, fields + f',"d":{text(message.payload[:256])},"r":"denied"'
+        )
 
     def _send_own(self, call: Call, own: socket.socket, messages: list[_Message]) -> None:
         kind = own.type & 0xF
