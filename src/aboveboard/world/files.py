@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
+import signal
 import stat
 import struct
 from collections.abc import Callable
@@ -48,8 +50,11 @@ _PASSED_ON = (
     | O_TMPFILE
     | 0o100000  # O_LARGEFILE
 )
+_WITH_PATH = O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_BENEATH, _IN_ROOT, _CACHED = 0x08, 0x10, 0x20
+_TEE_NONBLOCK = 2
 PHASE_PREFIX = b"/run/phase/"
-AT_SYMLINK_NOFOLLOW, AT_SYMLINK_FOLLOW, AT_EMPTY_PATH = 0x100, 0x400, 0x1000
+AT_SYMLINK_NOFOLLOW, AT_REMOVEDIR, AT_SYMLINK_FOLLOW, AT_EMPTY_PATH = 0x100, 0x200, 0x400, 0x1000
 _OWN_PROC_WRITES = frozenset(
     {b"comm", b"oom_score_adj", b"oom_adj", b"coredump_filter", b"timerslack_ns", b"clear_refs"}
 )
@@ -110,6 +115,7 @@ class Files:
         self._rules = rules
         self._letters: dict[int, str] = {}
         self._fifos: dict[tuple[int, int], list[_Waiting]] = {}
+        self._tee: tuple[int, int] | None = None
         self.proc_device = -1
         self._own = os.open("self/fd", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
@@ -224,12 +230,14 @@ class Files:
 
     def parent(self, call: Call, dirfd: int, path: bytes) -> tuple[int, bytes, bytes]:
         """(descriptor of the parent directory, last component, resolved path of the entry). The caller closes it."""
+        if not path:
+            raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
         stripped = path.rstrip(b"/")
         slash = path[len(stripped) :]
         head, _, base = stripped.rpartition(b"/")
-        if not base:
-            base = b"."
-        directory = head or (b"/" if stripped[:1] == b"/" or path[:1] == b"/" else b".")
+        if not base:  # the root itself
+            return self.open_object(call, AT_FDCWD, b"/"), b"/", b"/"
+        directory = head or (b"/" if path[:1] == b"/" else b".")
         fd = self.open_object(call, dirfd, directory)
         real = self.name_of(fd)
         return fd, base + slash[:1], real.rstrip(b"/") + b"/" + base
@@ -255,7 +263,12 @@ class Files:
                 return call.fail(errno.EFAULT if len(how) < size else errno.E2BIG)
             dirfd, pointer = signed(a[0]), a[1]
             flags, mode, resolve = struct.unpack_from("=QQQ", how)
+            problem = self._objection(flags, mode, resolve)
+            if problem:
+                return call.fail(problem)
         flags &= 0xFFFFFFFF
+        if flags & O_PATH:  # the others have no meaning with it (open(2))
+            flags &= _WITH_PATH
         path = self._path(call, pointer)
         if path.startswith(PHASE_PREFIX):
             self._s.announce_phase(call.command, path[len(PHASE_PREFIX) :])
@@ -266,8 +279,13 @@ class Files:
         fields = f',"s":"{name}"' if call.abi == linux.ARCH else f',"s":"{name}","abi":"{call.abi}"'
         fields += f',"n":{text(path)},"a":"{letters}"'
         base: int | None = None
+        if self._fifos:
+            self._forget_dead_waiters()
         try:
-            base, located = self.located(call, dirfd, path)
+            if resolve & (_BENEATH | _IN_ROOT):
+                base, located = self.base(call, dirfd), path
+            else:
+                base, located = self.located(call, dirfd, path)
             if flags & os.O_CREAT or flags & O_TMPFILE == O_TMPFILE:
                 mode = mode & 0o7777 & ~self._s.tasks.umask(call.tid)
             else:
@@ -280,7 +298,7 @@ class Files:
             self._log.add("open", call.process.pid, call.command, fields + ',"r":"ENOENT"')
             return call.fail(errno.ENOENT)
         except OSError as e:
-            return self._open_failed(call, base, path, flags, fields, e)
+            return self._open_failed(call, dirfd, path, flags, fields, e)
         finally:
             if base is not None:
                 os.close(base)
@@ -292,7 +310,7 @@ class Files:
     def _open_at(self, call: Call, base: int | None, path: bytes, flags: int, mode: int, resolve: int) -> int:
         wanted = flags & _PASSED_ON | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
         if flags & O_PATH:
-            wanted &= ~os.O_NONBLOCK
+            wanted &= ~(os.O_NONBLOCK | os.O_NOCTTY)
         if resolve:
             return linux.openat2(AT_FDCWD if base is None else base, os.fsdecode(path), wanted, mode, resolve)
         try:
@@ -305,6 +323,17 @@ class Files:
                 raise
             return os.open(other, wanted, mode)
 
+    def _objection(self, flags: int, mode: int, resolve: int) -> int:
+        """What the kernel has against these arguments of openat2, whose rules are stricter than openat's; or 0."""
+        if self._rules is not None and resolve & ~_CACHED:
+            return errno.ENOSYS  # not decided upon in block mode; programs fall back to openat
+        try:
+            linux.openat2(-1, "", flags, mode, resolve)
+        except OSError as e:
+            if e.errno != errno.ENOENT:  # an empty path is found out after everything else
+                return e.errno or errno.EINVAL
+        return 0
+
     @staticmethod
     def _has_link(base: int | None, path: bytes) -> bool:
         """True when a symbolic link lies on the way of ``path`` (RESOLVE_NO_SYMLINKS says ELOOP)."""
@@ -314,18 +343,18 @@ class Files:
             return e.errno == errno.ELOOP
         return False
 
-    def _open_failed(self, call: Call, base: int | None, path: bytes, flags: int, fields: str, e: OSError) -> None:
+    def _open_failed(self, call: Call, dirfd: int, path: bytes, flags: int, fields: str, e: OSError) -> None:
         number = e.errno or errno.EIO
         if number == errno.ENXIO and not flags & os.O_NONBLOCK and flags & os.O_ACCMODE == os.O_WRONLY:
             try:
-                fd = self.open_object(call, AT_FDCWD if path[:1] == b"/" else signed(call.args[0]), path)
+                fd = self.open_object(call, dirfd, path)
             except OSError:
                 fd = -1
             if fd >= 0 and stat.S_ISFIFO(os.fstat(fd).st_mode):
                 info = os.fstat(fd)
-                waiting = self._fifos.setdefault((info.st_dev, info.st_ino), [])
-                waiting.append(_Waiting(call, fd, flags, fields))
-                call.answered = True
+                real = self.name_of(fd)
+                fields += (f',"x":{text(real)}' if real != path else "") + ',"k":"fifo"'
+                self._wait((info.st_dev, info.st_ino), _Waiting(call, fd, flags, fields))
                 return
             if fd >= 0:
                 os.close(fd)
@@ -349,10 +378,10 @@ class Files:
                 fields += f',"v":[{info.st_dev},{info.st_ino}]'
             else:
                 fields += f',"k":"{object_type(info.st_mode)}"'
-                if kind == stat.S_IFIFO and real[:1] == b"/" and not flags & (os.O_NONBLOCK | O_PATH):
-                    if self._meet(call, fd, (info.st_dev, info.st_ino), flags, fields):
-                        fd = -1
-                        return None
+                named = kind == stat.S_IFIFO and real[:1] == b"/" and not flags & O_PATH
+                if named and self._meet((info.st_dev, info.st_ino), _Waiting(call, fd, flags, fields)):
+                    fd = -1
+                    return None
             if not flags & (os.O_NONBLOCK | O_PATH):
                 linux_flags = flags & (os.O_APPEND | os.O_DIRECT | os.O_NOATIME)
                 _set_flags(fd, _F_SETFL, linux_flags)
@@ -368,37 +397,68 @@ class Files:
                 os.close(fd)
         return None
 
-    def _meet(self, call: Call, fd: int, key: tuple[int, int], flags: int, fields: str) -> bool:
-        """FIFO semantics without a blocked thread: True when the caller now waits for the other end.
+    def _meet(self, key: tuple[int, int], opened: _Waiting) -> bool:
+        """FIFO semantics without a blocked thread (fifo(7)): True when the caller now waits for the other end.
 
-        Every open of a FIFO goes through here, so the two ends can be brought together: a reader that was opened
-        without blocking is held back until a writer asks, and the reverse.
+        Every open of a FIFO goes through here, so the two ends can be brought together. A reader that waits already
+        holds the reading end; a writer that waits holds the path, since no writing end exists before there is a reader.
         """
-        if flags & os.O_ACCMODE == os.O_RDWR:
+        mode = opened.flags & os.O_ACCMODE
+        met = False
+        waiting = self._fifos.pop(key, [])
+        for other in waiting:
+            reads = other.flags & os.O_ACCMODE == os.O_RDONLY
+            if mode == (os.O_RDONLY if reads else os.O_WRONLY):
+                self._wait(key, other)
+            else:
+                met = True
+                self._go_on(other, reads)
+        # A writer that could be opened without waiting has a reader.
+        if met or mode != os.O_RDONLY or opened.flags & os.O_NONBLOCK or self._has_writer(opened.fd):
             return False
-        waiting = [w for w in self._fifos.get(key, ()) if linux.notif_id_valid(w.call.listener, w.call.id)]
-        wants = os.O_RDONLY if flags & os.O_ACCMODE == os.O_WRONLY else os.O_WRONLY
-        partners = [w for w in waiting if w.flags & os.O_ACCMODE == wants]
-        real = self.name_of(fd)
-        if not partners:
-            if flags & os.O_ACCMODE == os.O_RDONLY and self._s.has_writer(real, key):
-                return False
-            waiting.append(_Waiting(call, fd, flags, fields))
-            self._fifos[key] = waiting
-            call.answered = True
-            return True
-        for w in partners:
-            waiting.remove(w)
-            end = w.fd
-            if wants == os.O_WRONLY:  # the writer holds only a path so far
-                end = os.open(f"self/fd/{w.fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-                os.close(w.fd)
-            _set_flags(end, _F_SETFL, 0)
-            self._log.add("open", w.call.process.pid, w.call.command, w.fields + ',"r":"ok"')
-            w.call.inject(end, cloexec=bool(w.flags & os.O_CLOEXEC))
+        self._wait(key, opened)
+        return True
+
+    def _wait(self, key: tuple[int, int], caller: _Waiting) -> None:
+        self._fifos.setdefault(key, []).append(caller)
+        caller.call.answered = True
+
+    def _go_on(self, caller: _Waiting, reads: bool) -> None:
+        """The other end has come: answer a caller that waited for it."""
+        end = caller.fd
+        if not reads:
+            end = os.open(f"self/fd/{caller.fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            os.close(caller.fd)
+        try:
+            _set_flags(end, _F_SETFL, caller.flags & (os.O_APPEND | os.O_DIRECT | os.O_NOATIME))
+            self._log.add("open", caller.call.process.pid, caller.call.command, caller.fields + ',"r":"ok"')
+            caller.call.inject(end, cloexec=bool(caller.flags & os.O_CLOEXEC))
+        finally:
             os.close(end)
-        self._fifos[key] = waiting
-        return False
+
+    def _forget_dead_waiters(self) -> None:
+        """Close the ends held for callers that died while they waited: nobody may take them for a living other end."""
+        for key, waiting in list(self._fifos.items()):
+            alive = [w for w in waiting if linux.notif_id_valid(w.call.listener, w.call.id)]
+            for w in waiting:
+                if w not in alive:
+                    os.close(w.fd)
+            if alive:
+                self._fifos[key] = alive
+            else:
+                del self._fifos[key]
+
+    def _has_writer(self, reader: int) -> bool:
+        """Does anybody hold this FIFO open for writing? Asked of the kernel by a tee(2), which takes nothing away."""
+        if self._tee is None:
+            self._tee = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            copied = linux.syscall("tee", reader, self._tee[1], 1, _TEE_NONBLOCK)
+        except BlockingIOError:
+            return True
+        if copied:
+            os.read(self._tee[0], copied)
+        return bool(copied)
 
     def _guard_proc(self, call: Call, real: bytes, flags: int) -> int:
         """An errno when a file of procfs must not be given out: the supervisor may open more than its caller."""
@@ -442,6 +502,8 @@ class Files:
             except FileNotFoundError:
                 if not flags & os.O_CREAT:
                     raise
+                if path.endswith(b"/"):
+                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR)) from None
                 head, _, leaf = path.rstrip(b"/").rpartition(b"/")
                 directory = head or (b"/" if path[:1] == b"/" else b".")
                 parent = os.open(directory, O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=base)
@@ -472,6 +534,8 @@ class Files:
                 info = os.fstat(pinned)
                 if stat.S_ISLNK(info.st_mode) and not flags & O_PATH:
                     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+                if flags & os.O_CREAT and stat.S_ISDIR(info.st_mode):
+                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
                 plain = (stat.S_ISDIR(info.st_mode) and flags & O_TMPFILE != O_TMPFILE) or flags & O_PATH
                 if not plain and not self._allowed(real, flags):
                     return self._deny(call, fields, real)
@@ -506,19 +570,23 @@ class Files:
             return self._truncate(call)
         first = (signed(a[0]), a[1]) if at else (AT_FDCWD, a[0])
         path = self._memory.string(call.tid, first[1])
+        fields = f',"s":"{name}","n":{text(path)}'
+        second, to = (AT_FDCWD, 0), b""
         two = name.startswith(("rename", "link"))
-        parent, leaf, real = self.parent(call, first[0], path)
-        fields = f',"s":"{name}","n":{text(path)}' + (f',"x":{text(real)}' if real != path else "")
-        to_parent, to_leaf, to_real = -1, b"", b""
+        if two:
+            second = (signed(a[2]), a[3]) if at else (AT_FDCWD, a[1])
+            to = self._memory.string(call.tid, second[1])
+        parent, to_parent, to_leaf, to_real = -1, -1, b"", b""
         try:
-            if two:
-                second = (signed(a[2]), a[3]) if at else (AT_FDCWD, a[1])
-                to = self._memory.string(call.tid, second[1])
-                flags = a[4] if name in ("linkat", "renameat2") else 0
-                if name == "linkat" and flags & AT_EMPTY_PATH and not path:
-                    raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
-                to_parent, to_leaf, to_real = self.parent(call, second[0], to)
-                fields += f',"to":{text(to)}' + (f',"tox":{text(to_real)}' if to_real != to else "")
+            try:
+                parent, leaf, real = self.parent(call, first[0], path)
+                fields += f',"x":{text(real)}' if real != path else ""
+                fields += f',"to":{text(to)}' if two else ""
+                if two:
+                    to_parent, to_leaf, to_real = self.parent(call, second[0], to)
+                    fields += f',"tox":{text(to_real)}' if to_real != to else ""
+            except OSError as e:
+                return self._finish(call, "fs", fields, e.errno or errno.EIO)
             if self._rules is not None and not self._names_allowed(name, real, to_real):
                 self._log.add("fs", call.process.pid, call.command, fields + ',"r":"denied"')
                 return call.fail(errno.EACCES)
@@ -530,9 +598,9 @@ class Files:
                 self._log.add("fs", call.process.pid, call.command, f'{fields},"r":"{result}"')
                 return call.fail(number)
         finally:
-            os.close(parent)
-            if to_parent >= 0:
-                os.close(to_parent)
+            for fd in (parent, to_parent):
+                if fd >= 0:
+                    os.close(fd)
         self._log.add("fs", call.process.pid, call.command, fields + ',"r":"ok"')
         return call.value(0)
 
@@ -548,8 +616,10 @@ class Files:
             flags = a[4] & 0xFFFFFFFF if name == "renameat2" else 0
             linux.syscall("renameat2", parent, _c(leaf), to_parent, _c(to_leaf), flags)
         elif name.startswith("link"):
-            follow = name == "linkat" and a[4] & AT_SYMLINK_FOLLOW
-            if follow:  # linkat(…, AT_SYMLINK_FOLLOW) is how O_TMPFILE files get a name
+            flags = a[4] & 0xFFFFFFFF if name == "linkat" else 0
+            if flags & ~(AT_SYMLINK_FOLLOW | AT_EMPTY_PATH):
+                raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+            if flags & AT_SYMLINK_FOLLOW:  # linkat(…, AT_SYMLINK_FOLLOW) is how O_TMPFILE files get a name
                 pinned = self.open_object(call, signed(a[0]), self._memory.string(call.tid, a[1]))
                 try:
                     linux.syscall(
@@ -560,8 +630,8 @@ class Files:
             else:
                 linux.syscall("linkat", parent, _c(leaf), to_parent, _c(to_leaf), 0)
         elif name in ("unlink", "rmdir", "unlinkat"):
-            directory = name == "rmdir" or (name == "unlinkat" and a[2] & 0x200)
-            (os.rmdir if directory else os.unlink)(leaf, dir_fd=parent)
+            flags = AT_REMOVEDIR if name == "rmdir" else a[2] & 0xFFFFFFFF if name == "unlinkat" else 0
+            linux.syscall("unlinkat", parent, _c(leaf), flags)
         elif name in ("mkdir", "mkdirat"):
             mode = a[2] if name == "mkdirat" else a[1]
             os.mkdir(leaf, mode & 0o7777 & ~self._s.tasks.umask(call.tid), dir_fd=parent)
@@ -593,9 +663,6 @@ class Files:
 
     def _truncate(self, call: Call) -> None:
         path = self._memory.string(call.tid, call.args[0])
-        length = call.args[1]
-        if call.name == "truncate64":
-            length = call.args[1] | call.args[2] << 32
         fd = self.open_object(call, AT_FDCWD, path)
         real = self.name_of(fd)
         fields = f',"s":"truncate","n":{text(path)}' + (f',"x":{text(real)}' if real != path else "")
@@ -604,17 +671,35 @@ class Files:
             if self._rules is not None and not self._s.may_write(os.fsdecode(real)):
                 self._log.add("fs", call.process.pid, call.command, fields + ',"r":"denied"')
                 return call.fail(errno.EACCES)
-            writable = os.open(f"self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-            try:
-                os.ftruncate(writable, length)
-            finally:
-                os.close(writable)
+            self._set_length(call, fd)
         except OSError as e:
             result = e.errno or errno.EIO
         finally:
             os.close(fd)
         self._finish(call, "fs", fields, result)
         return None
+
+    def _set_length(self, call: Call, fd: int) -> None:
+        """truncate(2) on the object of an O_PATH descriptor, within the caller's limit on the size of files."""
+        length = call.args[1]
+        if call.name == "truncate64":
+            length |= call.args[2] << 32
+        bits = 64 if call.abi == linux.ARCH or call.name == "truncate64" else 32
+        info = os.fstat(fd)
+        if length >> bits - 1:  # negative
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        if not stat.S_ISREG(info.st_mode):
+            number = errno.EISDIR if stat.S_ISDIR(info.st_mode) else errno.EINVAL
+            raise OSError(number, os.strerror(number))
+        writable = os.open(f"self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            limit = resource.prlimit(call.tid, resource.RLIMIT_FSIZE)[0]
+            if length > info.st_size and limit not in (resource.RLIM_INFINITY, -1) and length > limit:
+                os.kill(call.process.pid, signal.SIGXFSZ)
+                raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+            os.ftruncate(writable, length)
+        finally:
+            os.close(writable)
 
     def _finish(self, call: Call, kind: str, fields: str, number: int) -> None:
         result = errno.errorcode.get(number, str(number)) if number else "ok"

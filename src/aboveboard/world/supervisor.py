@@ -1,8 +1,8 @@
 """The supervisor: one process per world that builds it, answers its trapped calls, and writes down what happened.
 
 It lives outside the world's pid namespace (nothing inside can see or signal it) but in its user, mount and network
-namespaces, with no capability over files, so that it can do no more for a caller than the caller could. It ends with its
-client: when the control socket closes, everything inside is killed and the log is sealed.
+namespaces, with no capability over files, so that it can do no more for a caller than the caller could. It ends with
+its client: when the control socket closes, everything inside is killed and the log is sealed.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ import socket
 import stat
 import sys
 import time
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..contract import Contract
 from ..evidence.canary import InputIndex, Scanner
@@ -59,6 +58,9 @@ from .syscalls import (
 from .tasks import Tasks
 from .traffic import Traffic
 from .view import CA_BUNDLE, HOME, HOSTNAME, UID, USER, Mount, View
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 FORMAT = 1
 NAMESERVER = "10.0.2.3"
@@ -115,8 +117,8 @@ def seal_imports() -> None:
 class Supervisor:
     """Everything that belongs to one world, from set-up to the sealed log.
 
-    ``control`` is the client's socket, ``evidence`` a descriptor of the evidence folder, ``spec`` the plain form made by
-    ``World``.
+    ``control`` is the client's socket, ``evidence`` a descriptor of the evidence folder, ``spec`` the plain form made
+    by ``World``.
     """
 
     classes = _CLASSES
@@ -232,7 +234,7 @@ class Supervisor:
         self._drop_capabilities(setup=False)
         self._handlers = self._table()
         self._register(self._init.fileno(), select.EPOLLIN, self._from_init)
-        self._write_header(view, decoys, services)
+        self._write_header(decoys, services)
         self._prove()
 
     def _open_evidence(self) -> int:
@@ -387,16 +389,13 @@ class Supervisor:
             handled |= linux.LANDLOCK_REFER
         if linux.landlock_abi() >= 3:
             handled |= linux.LANDLOCK_TRUNCATE
-        rules = []
         compiled = contract.compile(workspace=self.workspace, home=HOME)
         shared = [d for d in ("/tmp", "/var/tmp", "/dev") if not self.workspace or not _under(self.workspace, [d])]
         writable = [*compiled.write.directories(), *compiled.delete.directories(), *shared]
-        for path in writable:
-            if os.path.isdir(path):
-                rules.append((os.open(path, os.O_PATH | os.O_CLOEXEC), handled & ~linux.LANDLOCK_EXECUTE))
-        for path in [*self.runtime_roots, *self.candidate_roots, self.workspace]:
-            if path and os.path.exists(path):
-                rules.append((os.open(path, os.O_PATH | os.O_CLOEXEC), linux.LANDLOCK_EXECUTE))
+        runnable = [*self.runtime_roots, *self.candidate_roots, self.workspace]
+        rights = [(path, handled & ~linux.LANDLOCK_EXECUTE) for path in writable if os.path.isdir(path)]
+        rights += [(path, linux.LANDLOCK_EXECUTE) for path in runnable if path and os.path.exists(path)]
+        rules = [(os.open(path, os.O_PATH | os.O_CLOEXEC), right) for path, right in rights]
         return linux.landlock_ruleset(handled, rules)
 
     def _start_network(self, loopback: Any, services: list[Service]) -> None:
@@ -539,7 +538,7 @@ class Supervisor:
         finally:
             linux.set_capabilities(permitted=self._permitted, effective=self._effective)
 
-    def _write_header(self, view: View, decoys: list[Any], services: list[Service]) -> None:
+    def _write_header(self, decoys: list[Any], services: list[Service]) -> None:
         spec = self.spec
         roots = {
             "runtime": self.runtime_roots,
@@ -890,21 +889,6 @@ class Supervisor:
         except ValueError:
             return False
 
-    def has_writer(self, path: bytes, key: tuple[int, int]) -> bool:
-        """Does any process inside hold this FIFO open for writing?"""
-        for pid in list(self.tasks.processes):
-            try:
-                for name in os.listdir(f"{pid}/fd"):
-                    info = os.stat(f"{pid}/fd/{name}")
-                    if (info.st_dev, info.st_ino) == key:
-                        with open(f"{pid}/fdinfo/{name}", "rb") as f:
-                            flags = int(next(line for line in f if line.startswith(b"flags:")).split()[1], 8)
-                        if flags & os.O_ACCMODE != os.O_RDONLY:
-                            return True
-            except (OSError, StopIteration, ValueError):
-                continue
-        return False
-
     # --- the loop -----------------------------------------------------------------------------------------------
 
     def _register(self, fd: int, mask: int, callback: Callable[[int], object]) -> None:
@@ -1154,11 +1138,7 @@ class Supervisor:
         if self.census is not None:
             self.census.drain(1 << 20)
             event = self.census.event()
-            event["flows"] = [
-                f
-                for f in event["flows"]
-                if not (f["dst"] == proof.ADDRESS and f["dport"] == proof.PORT) and f["src"] != proof.ADDRESS
-            ]
+            event["flows"] = [f for f in self.census.flows() if not _of_the_proof(f)]
             log.record(event)
         if "pidns" not in self.disabled:
             seen = self.tasks.clones + self._launched_count + 1
@@ -1194,11 +1174,18 @@ class Supervisor:
                 started=self.spec["started"],
                 ignore=[p for p in points if p != layer.target and _under(p, [layer.target])],
             ):
-                if int(event.get("size") or 0) >= self.limits.file_bytes:
+                size = event.get("size")
+                if isinstance(size, int) and size >= self.limits.file_bytes:
                     self.limit_once("disk", f"{event.get('x')} reached {self.limits.file_bytes} bytes")
                 if event.get("x") in self._root.made and event.get("w") == "created":
                     continue
                 self.log.record(dict(event))
+
+
+def _of_the_proof(flow: Mapping[str, object]) -> bool:
+    """Is this flow of packets the canary action's own?"""
+    sent = flow["dst"] == proof.ADDRESS and flow["dport"] == proof.PORT
+    return sent or flow["src"] == proof.ADDRESS
 
 
 def _under(path: str, roots: list[str]) -> bool:
