@@ -238,7 +238,7 @@ _shared: CertificateAuthority | None = None
 
 
 def shared_authority() -> CertificateAuthority:
-    """The authority of this process and of the worlds forked from it: made once, its key never leaves their supervisors."""
+    """The authority of this process and of the worlds forked from it; its key never leaves their supervisors."""
     global _shared
     if _shared is None:
         _shared = CertificateAuthority()

@@ -1,4 +1,4 @@
-"""A control group for one world, where the machine lets us make one (cgroup v2, kernel documentation ``cgroup-v2.rst``).
+"""A control group for one world, where the machine lets us make one (cgroup v2, the kernel's ``cgroup-v2.rst``).
 
 It adds bounds that no other mechanism gives in sum: tasks and memory of everything inside, and a kill that cannot be
 outrun by forking. Without one the supervisor counts tasks and resident memory itself.
