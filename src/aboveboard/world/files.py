@@ -491,7 +491,8 @@ class Files:
         """Open only what the contract allows, deciding on the object before any side effect. -1: answered."""
         for _ in range(40):
             try:
-                pin_flags = O_PATH | os.O_CLOEXEC | (os.O_NOFOLLOW if flags & os.O_NOFOLLOW else 0)
+                itself = flags & os.O_NOFOLLOW or flags & os.O_CREAT and flags & os.O_EXCL
+                pin_flags = O_PATH | os.O_CLOEXEC | (os.O_NOFOLLOW if itself else 0)
                 try:
                     pinned = os.open(path, pin_flags, dir_fd=base)
                 except FileNotFoundError:
@@ -499,15 +500,16 @@ class Files:
                     if other is None:
                         raise
                     pinned = os.open(other, pin_flags)
-            except FileNotFoundError:
-                if not flags & os.O_CREAT:
+            except (FileNotFoundError, NotADirectoryError) as e:
+                slash = path.endswith(b"/")
+                if not flags & os.O_CREAT or (e.errno == errno.ENOTDIR and not slash):
                     raise
-                if path.endswith(b"/"):
-                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR)) from None
                 head, _, leaf = path.rstrip(b"/").rpartition(b"/")
                 directory = head or (b"/" if path[:1] == b"/" else b".")
                 parent = os.open(directory, O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=base)
                 try:
+                    if slash:
+                        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR)) from None
                     real = self.name_of(parent).rstrip(b"/") + b"/" + leaf
                     try:
                         target = os.readlink(leaf, dir_fd=parent)
@@ -539,7 +541,9 @@ class Files:
                 plain = (stat.S_ISDIR(info.st_mode) and flags & O_TMPFILE != O_TMPFILE) or flags & O_PATH
                 if not plain and not self._allowed(real, flags):
                     return self._deny(call, fields, real)
-                wanted = flags & _PASSED_ON & ~(os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW)
+                wanted = flags & _PASSED_ON & ~(os.O_CREAT | os.O_NOFOLLOW)
+                if flags & O_TMPFILE != O_TMPFILE:
+                    wanted &= ~os.O_EXCL
                 if flags & O_PATH:
                     return os.dup(pinned)
                 return os.open(f"self/fd/{pinned}", wanted | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY, mode)
@@ -718,8 +722,10 @@ class Files:
         block mode they are done here on the object that was decided upon.
         """
         target, path, detail, action = self._metadata_target(call)
-        if target is None:
+        if target < 0:
             fields = f',"s":"{call.name}","n":{text(path)},"d":{text(detail)}'
+            if self._rules is not None:  # what is not there now must not be there a moment later
+                return self._finish(call, "meta", fields, -target)
             self._log.add("meta", call.process.pid, call.command, fields + ',"r":"passed"')
             return call.proceed()
         try:
@@ -742,28 +748,47 @@ class Files:
             os.close(target)
         return None
 
-    def _metadata_target(self, call: Call) -> tuple[int | None, bytes, str, _Action | None]:
-        """(O_PATH descriptor, path as given, detail, what to do to the descriptor)."""
+    def _metadata_target(self, call: Call) -> tuple[int, bytes, str, _Action | None]:
+        """(O_PATH descriptor or minus an errno, path as given, detail, what to do to the descriptor)."""
         name, a, memory, tid = call.name, call.args, self._memory, call.tid
-        follow = True
+        flags, held = 0, False
         if name.startswith("f") and not name.endswith(("at", "at2")) and name != "file_setattr":
-            where, path, rest = signed(a[0]), b"", a[1:]
+            where, path, rest, held = signed(a[0]), b"", a[1:], True
         elif name.endswith("at") or name in ("fchmodat2", "utimensat_time64", "file_setattr"):
             where, path, rest = signed(a[0]), memory.string(tid, a[1]) if a[1] else b"", a[2:]
             flag_at = {"fchmodat2": 1, "fchownat": 2, "utimensat": 1, "utimensat_time64": 1}.get(name)
-            if flag_at is not None:
-                follow = not rest[flag_at] & AT_SYMLINK_NOFOLLOW
-            elif name in ("setxattrat", "removexattrat"):
-                follow = not rest[0] & AT_SYMLINK_NOFOLLOW
+            if name in ("setxattrat", "removexattrat"):
+                flag_at = 0
+            flags = rest[flag_at] & 0xFFFFFFFF if flag_at is not None else 0
+            held = not a[1]
         else:
             where, path, rest = AT_FDCWD, memory.string(tid, a[0]), a[1:]
-            follow = not name.startswith("l")
+            flags = AT_SYMLINK_NOFOLLOW if name.startswith("l") else 0
         detail, action = self._metadata_action(call, rest)
         try:
-            target = self.open_object(call, where, path, follow=follow) if path else self.base(call, where)
-        except OSError:
-            return None, path, detail, None
+            if flags & ~(AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH):
+                raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+            if held:
+                target = self._held(call, where)
+            elif not path and flags & AT_EMPTY_PATH:
+                target = self.base(call, where)
+            else:
+                target = self.open_object(call, where, path, follow=not flags & AT_SYMLINK_NOFOLLOW)
+        except OSError as e:
+            return -(e.errno or errno.EIO), path, detail, None
         return target, path, detail, action
+
+    def _held(self, call: Call, fd: int) -> int:
+        """An O_PATH descriptor of the object of a caller's descriptor, which must be one that calls work on."""
+        if fd < 0:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        target = self.base(call, fd)
+        with open(f"{call.tid}/fdinfo/{fd}", "rb") as f:
+            flags = next((int(line[6:], 8) for line in f if line.startswith(b"flags:")), 0)
+        if flags & O_PATH:
+            os.close(target)
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        return target
 
     def _metadata_action(self, call: Call, rest: tuple[int, ...]) -> tuple[str, _Action | None]:
         name, memory, tid = call.name, self._memory, call.tid
@@ -786,7 +811,7 @@ class Files:
                 return f"xattr={os.fsdecode(key)}", lambda fd: os.removexattr(f"self/fd/{fd}", key)
             size = min(rest[2], 1 << 16)
             value = memory.read(tid, rest[1], size) if size else b""
-            flags = rest[3] & 3
+            flags = signed(rest[3])
             return f"xattr={os.fsdecode(key)}", lambda fd: os.setxattr(f"self/fd/{fd}", key, value, flags)
         return name, None
 

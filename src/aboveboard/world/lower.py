@@ -124,7 +124,8 @@ class LowerPrograms(Programs):
         else:
             allowed = target < -1 and self._is_own_group(-target)
         if allowed:
-            return super().signal(call)
+            super().signal(call)
+            return self._s.pass_signal(call, target, number)
         fields = f',"s":"{name}","to":{target},"sig":{number & 0xFF}'
         self._log.add("signal", call.process.pid, call.command, fields + ',"r":"denied"')
         exists = target < 0 or os.path.exists(str(target))
@@ -228,7 +229,7 @@ class LowerSupervisor(Supervisor):
         self.traffic = LowerTraffic(self, enforced)
         self._start_network(Loopback(frozenset(), True, False), services)
         self._handlers = self._table()
-        self._write_header(view, self._decoys, services)
+        self._write_header(self._decoys, services)
         for detail in self._left_out[:16]:
             self.log.record({"e": "limit", "what": "copy", "d": detail})
         self._before = self._look()
@@ -450,14 +451,8 @@ class LowerSupervisor(Supervisor):
     def _make_parents(self, path: str) -> None:
         parent = os.path.dirname(path)
         missing = []
-        while True:
-            place = self.files.walk(None, None, os.fsencode(parent))
-            try:
-                if place.fd >= 0:
-                    break
-                missing.append(parent)
-            finally:
-                place.close()
+        while not self._exists(parent):
+            missing.append(parent)
             parent = os.path.dirname(parent)
         for directory in reversed(missing):
             place = self.files.walk(None, None, os.fsencode(directory))
@@ -468,6 +463,14 @@ class LowerSupervisor(Supervisor):
                 os.mkdir(place.leaf, 0o755, dir_fd=place.parent)
             finally:
                 place.close()
+
+    def _exists(self, path: str) -> bool:
+        try:
+            place = self.files.walk(None, None, os.fsencode(path))
+        except FileNotFoundError:
+            return False
+        place.close()
+        return place.fd >= 0
 
     # --- trapped calls ------------------------------------------------------------------------------------------
 
@@ -500,6 +503,9 @@ class LowerSupervisor(Supervisor):
             os.kill(call.process.pid, signal.SIGPIPE)
         except OSError:
             pass
+
+    def pass_signal(self, call: Call, target: int, number: int) -> None:
+        """Send a signal that was allowed, where the kernel would not let the caller (it does in this tier)."""
 
     def writable_now(self, own: socket.socket) -> bool:
         """Wait for room in a socket if that can be done here; false: the call has to be taken up again later."""

@@ -513,8 +513,8 @@ class LowerFiles(Files):
         """chmod, chown, utime, xattr families, carried out here: no other wall stands in their way."""
         target, path, detail, action = self._metadata_target(call)
         fields = f',"s":"{call.name}","n":{text(path)},"d":{text(detail)}'
-        if target is None:
-            return self._finish(call, "meta", fields, errno.ENOENT)
+        if target < 0:
+            return self._finish(call, "meta", fields, -target)
         try:
             real = self.real_name(target)
             name = self.wall.shadow.original(real)

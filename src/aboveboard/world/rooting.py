@@ -59,11 +59,13 @@ class StepFailed(Exception):
 
 @dataclass
 class Layer:
-    """One overlay: where it is mounted inside, and descriptors of its upper and lower directories."""
+    """One overlay: where it is mounted inside, descriptors of its upper and lower directories, and the mode its root was
+    given (the lower's, but for a directory that is not the user's to write in)."""
 
     target: str
     upper: int
     lower: int
+    mode: int
 
 
 @dataclass
@@ -178,7 +180,7 @@ def _overlay(root: Root, stage: str, target: str, lower: str) -> None:
     options = f"lowerdir=/proc/self/fd/{lower_fd},upperdir={upper},workdir={work},userxattr"
     step(f"mount overlay on {target}", lambda: linux.mount("overlay", f"{stage}/root{target}", "overlay", data=options))
     upper_fd = os.open(upper, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    root.layers.append(Layer(target, upper_fd, lower_fd))
+    root.layers.append(Layer(target, upper_fd, lower_fd, stat.S_IMODE(os.fstat(upper_fd).st_mode)))
 
 
 def build_root(

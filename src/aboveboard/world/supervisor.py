@@ -738,7 +738,7 @@ class Supervisor:
             "RLIMIT_FSIZE": self.limits.file_bytes,
             "RLIMIT_NOFILE": self.limits.open_files,
             "RLIMIT_DATA": 2 * self.limits.memory_bytes,  # a backstop: what is resident is bounded by the supervisor
-            "RLIMIT_NPROC": self.limits.processes,
+            "RLIMIT_NPROC": 4 * self.limits.processes + 64,  # a backstop: the supervisor counts, and records
         }
         self._launch(
             command,
@@ -1179,6 +1179,8 @@ class Supervisor:
                     self.limit_once("disk", f"{event.get('x')} reached {self.limits.file_bytes} bytes")
                 if event.get("x") in self._root.made and event.get("w") == "created":
                     continue
+                if event.get("x") == layer.target and event.get("d") == ["mode"] and event.get("mode") == layer.mode:
+                    continue  # as the world made it
                 self.log.record(dict(event))
 
 

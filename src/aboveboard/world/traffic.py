@@ -145,6 +145,9 @@ class Traffic:
         address = self._address(call, call.args[1], call.args[2])
         kind = self._socket_type(call, fd) if address.family in (2, 10) else socket.SOCK_STREAM
         fields = self._fields(call, _TYPES.get(kind, str(kind)), address)
+        if self._rules is not None and address.family in (2, 10) and not address.host:
+            self._log.add("net", call.process.pid, call.command, fields + ',"r":"EINVAL"')
+            return call.fail(errno.EINVAL)  # too short for its family
         if not self._permitted(call, address, kind):
             self._log.add("net", call.process.pid, call.command, fields + ',"r":"denied"')
             return call.fail(errno.ECONNREFUSED)
@@ -158,7 +161,7 @@ class Traffic:
         """Block mode: connect to the address that was checked, on a duplicate of the caller's socket."""
         own = self._duplicate(call, fd)
         if own is None:
-            return call.fail(errno.EBADF)
+            return call.fail(errno.ENOTSOCK if os.path.lexists(f"{call.tid}/fd/{fd}") else errno.EBADF)
         with own:
             blocking = os.get_blocking(own.fileno())
             try:
