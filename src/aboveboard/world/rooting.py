@@ -65,7 +65,7 @@ class Layer:
     target: str
     upper: int
     lower: int
-    mode: int
+    mode: int = 0o755
 
 
 @dataclass
