@@ -491,7 +491,7 @@ class Files:
         """Open only what the contract allows, deciding on the object before any side effect. -1: answered."""
         for _ in range(40):
             try:
-                itself = flags & os.O_NOFOLLOW or flags & os.O_CREAT and flags & os.O_EXCL
+                itself = flags & os.O_NOFOLLOW or (flags & os.O_CREAT and flags & os.O_EXCL)
                 pin_flags = O_PATH | os.O_CLOEXEC | (os.O_NOFOLLOW if itself else 0)
                 try:
                     pinned = os.open(path, pin_flags, dir_fd=base)
