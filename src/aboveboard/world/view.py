@@ -25,6 +25,7 @@ ETC_ENTRIES = [
     "fonts",
     "gai.conf",
     "gnutls",
+    "groff",
     "gss",
     "host.conf",
     "inputrc",
@@ -53,6 +54,7 @@ ETC_ENTRIES = [
     "python3.13",
     "rpc",
     "services",
+    "sgml",
     "shells",
     "skel",
     "ssl/certs",
@@ -60,10 +62,15 @@ ETC_ENTRIES = [
     "ssl/cert.pem",
     "terminfo",
     "timezone",
-    "xdg",
+    "vim",
     "xattr.conf",
+    "xdg",
+    "xml",
 ]
 """Entries of ``/etc`` that hold no secret and that programs need. All else in ``/etc`` is synthetic or absent."""
+
+if os.path.isdir("/etc"):  # Debian keeps what a Java runtime cannot start without in /etc/java-17-openjdk and the like
+    ETC_ENTRIES += sorted(name for name in os.listdir("/etc") if name.startswith("java-"))
 
 SYS_ENTRIES = ("/sys/devices/system/cpu", "/sys/kernel/mm/transparent_hugepage")
 """Parts of sysfs that runtimes read to size their pools."""
