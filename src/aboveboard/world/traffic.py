@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _FAMILIES = {1: "unix", 2: "inet", 10: "inet6", 16: "netlink"}
 _TYPES = {1: "stream", 2: "dgram", 3: "raw", 5: "seqpacket"}
 _MSG_FASTOPEN = 0x20000000
+_UIO_MAXIOV = 1024
 _SOCKETCALL = {1: "socket", 2: "bind", 3: "connect", 4: "listen", 11: "sendto", 16: "sendmsg", 20: "sendmmsg"}
 _SOCKETCALL_WORDS = {1: 3, 2: 3, 3: 3, 4: 2, 11: 6, 16: 3, 20: 4}
 
@@ -117,6 +118,11 @@ class Traffic:
     def _address(self, call: Call, pointer: int, length: int) -> Address:
         return Address(self._memory.read(call.tid, pointer, min(length, 128)) if pointer and length else b"")
 
+    def _destination(self, call: Call, pointer: int, length: int) -> Address:
+        """The address of a message. Where none is named, UDP takes it for IPv4 (``udp_sendmsg``)."""
+        address = self._address(call, pointer, length)
+        return Address(b"\2\0" + address.raw[2:]) if address.family == 0 and len(address.raw) >= 8 else address
+
     def _expect(self, call: Call, address: Address, kind: int) -> None:
         if self._s.sink is not None and address.family in (2, 10) and address.host:
             self._s.sink.expect(
@@ -181,7 +187,7 @@ class Traffic:
         a = call.args
         if not a[4]:
             return call.proceed()
-        address = self._address(call, a[4], a[5] & 0xFFFFFFFF)
+        address = self._destination(call, a[4], a[5] & 0xFFFFFFFF)
         return self._addressed(call, signed(a[0]), address, a[3])
 
     def _addressed(self, call: Call, fd: int, address: Address, flags: int) -> None:
@@ -204,7 +210,7 @@ class Traffic:
         native = call.abi == linux.ARCH
         size = 56 if native else 28
         if call.name == "sendmmsg":
-            size, count = (64 if native else 32), min(a[2], 64)
+            size, count = (64 if native else 32), min(a[2], _UIO_MAXIOV)
         else:
             count = 1
         block = self._memory.read(call.tid, a[1], size * count)
@@ -216,7 +222,7 @@ class Traffic:
                 pointer, length = struct.unpack_from("=II", block, offset)
             if not pointer or not length:
                 continue
-            address = self._address(call, pointer, length)
+            address = self._destination(call, pointer, length)
             if address.raw in seen:
                 continue
             seen.add(address.raw)
