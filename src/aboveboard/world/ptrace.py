@@ -335,9 +335,14 @@ class Tracer:
     def _trace(self, main: int, grace: float, timers: list[threading.Timer], report: int) -> Outcome:
         status: int | None = None
         while True:
+            # With nobody left only stops that are already queued matter: the calling thread may have other children,
+            # for whose end a wait would wait as well.
+            finished = status is not None and not self._tasks
             try:
-                tid, raw = os.waitpid(-1, _WALL | _WNOTHREAD)
+                tid, raw = os.waitpid(-1, _WALL | _WNOTHREAD | (os.WNOHANG if finished else 0))
             except ChildProcessError:
+                break
+            if not tid:
                 break
             if os.WIFSTOPPED(raw):
                 self._stopped(tid, raw)
@@ -373,13 +378,12 @@ class Tracer:
 
     def _reap(self) -> None:
         """After a failure: wait until the killed are gone, answering nobody."""
-        while True:
+        for task in tuple(self._tasks):
             try:
-                tid, raw = os.waitpid(-1, _WALL | _WNOTHREAD)
+                while os.WIFSTOPPED(os.waitpid(task, _WALL | _WNOTHREAD)[1]):
+                    _kill(task)
             except ChildProcessError:
-                return
-            if os.WIFSTOPPED(raw):
-                _kill(tid)
+                continue
 
     def _stopped(self, tid: int, raw: int) -> None:
         with self._lock:
