@@ -168,6 +168,7 @@ class Supervisor:
         self._warden: Any = None
         self._scanner: Any = None
         self._ns_pids = 0
+        self._proof_error = 0
 
     # --- set-up -----------------------------------------------------------------------------------------
 
@@ -614,7 +615,7 @@ class Supervisor:
         while PROOF in self._commands and time.monotonic() < deadline:
             self._turn(0.05)
         if self.sink is not None:
-            while not self._proof_flows and time.monotonic() < deadline:
+            while not self._proof_flows and not self._proof_error and time.monotonic() < deadline:
                 self.sink.drain(time.monotonic() + 0.01)
                 self._turn(0.01)
         if self.census is not None:
@@ -986,6 +987,8 @@ class Supervisor:
 
     def _exited(self, command: int, code: int, usage: object) -> None:
         state = self._commands.pop(command, None)
+        if state is not None and command == PROOF:
+            self._proof_error = int(state["error"])
         if state is None or command == PROOF:
             return
         if state["error"]:
