@@ -100,6 +100,7 @@ class Spawner:
                     answer = None
                 if answer is not None:
                     return int(answer[0]["pid"])
+                requests.close()
                 self._socket = None  # the spawner died (killed from outside): start another once
                 if attempt == 2:
                     break
@@ -108,6 +109,8 @@ class Spawner:
     def _connected(self) -> socket.socket:
         if self._socket is not None and self._owner == os.getpid():
             return self._socket
+        if self._socket is not None:  # of the process that this one is a fork of
+            self._socket.close()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         theirs.set_inheritable(True)
         package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))

@@ -725,7 +725,7 @@ class Supervisor:
         if program is None or not self._is_directory(cwd):
             missing = argv[0] if program is None and argv else cwd
             number = errno.ENOENT
-            wire.send(self.control, {"exit": command, "code": 127, "error": number, "missing": missing})
+            self._tell_client({"exit": command, "code": 127, "error": number, "missing": missing})
             for fd in fds:
                 os.close(fd)
             return
@@ -1000,7 +1000,13 @@ class Supervisor:
             self.limit_once("disk", f"a file reached {self.limits.file_bytes} bytes")
         self.log.record({"e": "status", "c": command, "code": code, "rusage": usage})
         self.log.set_phase(command, "post")
-        wire.send(self.control, {"exit": command, "code": code, "error": state["error"]})
+        self._tell_client({"exit": command, "code": code, "error": state["error"]})
+
+    def _tell_client(self, message: wire.Message) -> None:
+        try:
+            wire.send(self.control, message)
+        except OSError:
+            pass  # it is gone; its closed socket ends the world
 
     def _fail_commands(self) -> None:
         for command in list(self._commands):

@@ -112,25 +112,23 @@ class Process:
         self._done.set()
 
     def _read(self, name: str, fd: int) -> None:
-        buffer = self._output[name] = io.BytesIO()
-
-        def pump() -> None:
-            with open(fd, "rb", buffering=0) as f:
-                while chunk := f.read(_FIRST_OUTPUT):
-                    with self._lock:
-                        room = self._limit - self._total
-                        self._total += len(chunk)
-                        buffer.write(chunk[: max(0, room)])
-                        flooded = self._total > self._limit and not self.truncated
-                        self.truncated = self.truncated or flooded
-                    if flooded:
-                        self._world._kill(
-                            self.command, "output", f"more than {self._limit} bytes written to the terminal"
-                        )
-
-        thread = threading.Thread(target=pump, name=f"aboveboard-{name}", daemon=True)
+        self._output[name] = io.BytesIO()
+        thread = threading.Thread(
+            target=_pump, args=(fd, name, weakref.ref(self)), name=f"aboveboard-{name}", daemon=True
+        )
         thread.start()
         self._readers.append(thread)
+
+    def _took(self, name: str, chunk: bytes) -> None:
+        """Keep what the command wrote, up to the limit; what floods is killed."""
+        with self._lock:
+            room = self._limit - self._total
+            self._total += len(chunk)
+            self._output[name].write(chunk[: max(0, room)])
+            flooded = self._total > self._limit and not self.truncated
+            self.truncated = self.truncated or flooded
+        if flooded:
+            self._world._kill(self.command, "output", f"more than {self._limit} bytes written to the terminal")
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait for the main process; returns its code.
@@ -281,6 +279,11 @@ class World:
     def __del__(self) -> None:
         control = getattr(self, "_control", None)
         if control is not None:
+            try:
+                # A thread that reads from it would keep it open.
+                control.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
             control.close()
         temporary = getattr(self, "_temporary", None)
         if temporary:
@@ -352,7 +355,9 @@ class World:
         self._control = ours
         answer = received[0]
         self.assurance = Assurance(str(answer["tier"]), dict(answer["witnesses"]))
-        self._reader = threading.Thread(target=self._read_control, name="aboveboard-world", daemon=True)
+        self._reader = threading.Thread(
+            target=_read_control, args=(ours, weakref.ref(self)), name="aboveboard-world", daemon=True
+        )
         self._reader.start()
 
     def _spec(self) -> dict[str, Any]:
@@ -599,34 +604,59 @@ class World:
         with self._send_lock:
             wire.send(self._control, message, fds)
 
-    def _read_control(self) -> None:
-        control = self._control
-        assert control is not None
-        while True:
-            try:
-                received = wire.receive(control)
-            except OSError:
-                received = None
-            if received is None:
-                break
-            message, fds = received
-            if "exit" in message:
-                process = self._processes.get(int(message["exit"]))
-                if process is not None:
-                    process._finished(message)
-            elif "reply" in message:
-                slot = self._replies.pop(int(message["reply"]), None)
-                if slot is not None:
-                    slot[1], slot[2] = message, fds
-                    slot[0].set()
-            elif "closed" in message:
-                break
+    def _heard(self, message: wire.Message, fds: list[int]) -> bool:
+        """Take a message of the supervisor; False when it was the last."""
+        if "exit" in message:
+            process = self._processes.pop(int(message["exit"]), None)
+            if process is not None:
+                process._finished(message)
+        elif "reply" in message:
+            slot = self._replies.pop(int(message["reply"]), None)
+            if slot is not None:
+                slot[1], slot[2] = message, fds
+                slot[0].set()
+                return True
+        for fd in fds:
+            os.close(fd)
+        return "closed" not in message
+
+    def _supervisor_gone(self) -> None:
         self._ended.set()
-        for process in self._processes.values():
-            if not process._done.is_set():
-                process._finished({"code": -9})
+        for process in list(self._processes.values()):
+            process._finished({"code": -9})
         for slot in list(self._replies.values()):
             slot[0].set()
+
+
+# The threads of a world and its commands refer to them weakly: one that its user has dropped must end.
+
+
+def _read_control(control: socket.socket, reference: weakref.ref[World]) -> None:
+    going_on = True
+    while going_on:
+        try:
+            received = wire.receive(control)
+        except OSError:
+            received = None
+        world = reference()
+        if world is None:
+            return
+        if received is None:
+            break
+        going_on = world._heard(*received)
+        del world
+    world = reference()
+    if world is not None:
+        world._supervisor_gone()
+
+
+def _pump(fd: int, name: str, reference: weakref.ref[Process]) -> None:
+    with open(fd, "rb", buffering=0) as f:
+        while chunk := f.read(_FIRST_OUTPUT):
+            process = reference()
+            if process is not None:
+                process._took(name, chunk)
+            del process
 
 
 def _feed(fd: int, data: bytes) -> None:
