@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import json
@@ -603,6 +604,70 @@ BrokenPipeError
 True
 """
     assert done.stdout == expected, done
+
+
+@each_tier
+def test_a_port_of_the_hosts_cannot_be_shared(tier: str) -> None:
+    script = (
+        "import socket, sys\ns = socket.socket()\ns.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)\n"
+        "try: s.bind(('127.0.0.1', int(sys.argv[1]))); print('DONE')\nexcept OSError as e: print(e.errno)\n"
+    )
+    with socket.socket() as server, World(tier=tier) as world:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        done = python(world, script, str(server.getsockname()[1]))
+    world.close()
+    assert int(done.stdout) == errno.EADDRINUSE
+
+
+def test_what_others_on_the_host_send_to_the_sink_is_not_evidence() -> None:
+    script = """
+import socket, sys
+u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); u.connect(("203.0.113.7", 99)); u.send(b"mine")
+s = socket.create_connection(("203.0.113.7", 80))
+print(u.getpeername()[1], s.getpeername()[1], flush=True)
+sys.stdin.read(); u.send(b"again"); s.sendall(b"mine too"); s.close()
+"""
+    reader, writer = os.pipe()
+    with World(tier="N") as world:
+        process = world.popen([PYTHON, "-c", script], stdin=reader)
+        os.close(reader)
+        while not process.output("stdout").endswith(b"\n"):
+            with pytest.raises(TimeoutError):
+                process.wait(0.01)
+        udp, tcp = map(int, process.output("stdout").split())
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
+            other.sendto(b"forged", ("127.0.0.1", udp))
+        with socket.create_connection(("127.0.0.1", tcp)) as stream, contextlib.suppress(ConnectionResetError):
+            stream.sendall(b"forged")
+            assert stream.recv(1) == b""
+        os.close(writer)
+        process.wait(10)
+    heads = {str(f["head"]) for f in events(world.close(), "flow")}
+    assert heads == {"mineagain", "mine too"}
+
+
+@each_tier
+def test_terminals_of_the_host_are_out_of_reach_and_own_ones_work(tier: str) -> None:
+    script = """
+import os, sys
+try: a, b = os.openpty(); os.write(b, b"own"); print(os.read(a, 3))
+except OSError as e: print(e.errno)
+for flags in (os.O_RDWR, os.O_WRONLY):
+    try: os.open(sys.argv[1], flags | os.O_NOCTTY); print("DONE")
+    except OSError as e: print(e.errno)
+"""
+    ours, theirs = os.openpty()
+    try:
+        with World(tier=tier) as world:
+            done = python(world, script, os.ttyname(theirs))
+        world.close()
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    # Tier P has none of its own: the kernel's wall cannot tell them from those of the host.
+    assert done.stdout == (b"b'own'" if tier == "N" else b"13") + b"\n13\n13\n", done
 
 
 @each_tier

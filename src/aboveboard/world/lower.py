@@ -319,7 +319,7 @@ class LowerSupervisor(Supervisor):
         linux.prctl(linux.PR_SET_NO_NEW_PRIVS, 1)
         rights = lower_landlock.changes(abi)
         rules: list[tuple[str | int, int]] = [(os.fsdecode(self.shadow.root), rights), (self._payloads, rights)]
-        rules += self._device_rules()
+        rules += [*self._device_rules(), ("/dev/pts", linux.LANDLOCK_WRITE_FILE)]
         if self._group is not None:
             rules.append((self._group._parent, linux.LANDLOCK_REMOVE_DIR))
         fence = lower_landlock.ruleset(abi, rights, rules)
@@ -328,8 +328,8 @@ class LowerSupervisor(Supervisor):
 
     @staticmethod
     def _device_rules() -> list[tuple[str | int, int]]:
-        nodes = [f"/dev/{name}" for name in DEVICES] + ["/dev/pts"]
-        return [(node, linux.LANDLOCK_WRITE_FILE | linux.LANDLOCK_READ_FILE) for node in nodes]
+        rights = linux.LANDLOCK_WRITE_FILE | linux.LANDLOCK_READ_FILE
+        return [(f"/dev/{name}", rights) for name in DEVICES]
 
     def candidate_fence(self, abi: int) -> int:
         """The ruleset for everything that runs inside."""

@@ -20,6 +20,7 @@ import shutil
 import stat
 import struct
 from ctypes import c_char_p as _c
+from fcntl import ioctl
 from typing import TYPE_CHECKING, NamedTuple
 
 from . import _linux as linux
@@ -36,8 +37,9 @@ if TYPE_CHECKING:
     from ..contract import Rules
     from .lower import LowerSupervisor
 
-DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "ptmx")
+DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts/ptmx")
 TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")
+_TIOCGPTN = 0x80045430
 _LINKS = 40
 _COPIED_ENTRIES = 250_000
 _ETC = frozenset(f"/etc/{name}" for name in (*ETC_ENTRIES, "networks", "protocols", "gitconfig", "ssl/certs", "fstab"))
@@ -144,7 +146,7 @@ class Wall:
 
     def is_device(self, real: bytes) -> bool:
         """The few device nodes that every program may use."""
-        return real in self._devices or real.startswith(b"/dev/pts/")
+        return real in self._devices
 
 
 def _in_any(path: bytes, trees: Iterable[bytes]) -> bool:
@@ -175,6 +177,7 @@ class LowerFiles(Files):
         self._raw_memory = supervisor.memory
         self._memory = _OriginalMemory(supervisor.memory, wall.shadow)  # type: ignore[assignment]
         self._contract = rules
+        self._terminals: set[bytes] = set()
         # Whatever the contract, every open is decided upon, never just repeated.
         self._rules = rules if rules is not None else _ALWAYS
 
@@ -370,12 +373,10 @@ class LowerFiles(Files):
                 return self._deny(call, fields, self.wall.shadow.original(real))
             wanted = flags & _PASSED_ON & ~(os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW)
             wanted |= os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
-            try:
-                return os.open(f"self/fd/{place.fd}", wanted, mode)
-            except PermissionError:
-                if not wanted & os.O_NOATIME:
-                    raise
-                return os.open(f"self/fd/{place.fd}", wanted & ~os.O_NOATIME, mode)
+            fd = os.open(f"self/fd/{place.fd}", wanted, mode)
+            if real.endswith(b"/ptmx") and info.st_rdev:
+                self._terminals.add(b"%d" % struct.unpack("=i", ioctl(fd, _TIOCGPTN, bytes(4)))[0])
+            return fd
         finally:
             place.close()
 
@@ -394,7 +395,10 @@ class LowerFiles(Files):
             return self._is_held(call, info)
         write = bool(flags & os.O_ACCMODE != os.O_RDONLY or flags & os.O_TRUNC or flags & O_TMPFILE == O_TMPFILE)
         if info.st_dev == self.proc_device:
-            return True  # _guard_proc decides
+            return real == b"/proc" or real.startswith(b"/proc/")  # _guard_proc decides about these
+        if real.startswith(b"/dev/pts/") and not real.endswith(b"/ptmx"):
+            # The user's other terminals are there as well.
+            return real[9:] in self._terminals or self._is_held(call, info)
         return self._may(real, write=write, directory=stat.S_ISDIR(info.st_mode) and not write)
 
     def _may(self, real: bytes, *, write: bool, directory: bool = False) -> bool:

@@ -19,7 +19,7 @@ import select
 import socket
 import struct
 from array import array
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from . import _linux as linux
 from .calls import AT_FDCWD, Call, signed
@@ -68,8 +68,11 @@ class _Gate:
 class LowerSink(Sink):
     """The sink behind ports of the host's loopback. Datagrams come through its own sockets, not raw ones."""
 
-    _expected: set[int]
-    _lost_datagrams = 0
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self._expected: set[int] = set()
+        self._senders: set[int] = set()
+        self._lost_datagrams = 0
+        super().__init__(*arguments, **options)
 
     def reached_at(self, family: int, kind: int, host: str, port: int) -> int | None:
         """The loopback port that stands for a destination :meth:`expect` said ``sink`` to."""
@@ -79,9 +82,9 @@ class LowerSink(Sink):
         endpoint = self._service_endpoints.get(key) or self._endpoints.get(key)
         return int(endpoint.sock.getsockname()[1]) if endpoint is not None else None
 
-    def announce(self, sport: int) -> None:
-        """A connection from this port is the candidate's."""
-        self._expected.add(sport)
+    def announce(self, kind: int, sport: int) -> None:
+        """What comes from this port is the candidate's: one connection, or datagrams."""
+        (self._expected if kind == socket.SOCK_STREAM else self._senders).add(sport)
 
     def _open_raw(self, family: int, protocol: int, handle: Callable[[Datagram], None]) -> None:
         """No capability, no raw sockets."""
@@ -97,8 +100,6 @@ class LowerSink(Sink):
         except OSError:
             sock.close()
             raise
-        if not hasattr(self, "_expected"):
-            self._expected = set()
         if kind == socket.SOCK_STREAM:
             return Endpoint(cast("socket.socket", _Gate(sock, self._expected)), kind, address, port)
         return Endpoint(sock, kind, address, port)
@@ -118,6 +119,8 @@ class LowerSink(Sink):
                 return done > 0
             except OSError:
                 continue
+            if source[1] not in self._senders:
+                continue  # of another user of this host
             self._udp(Datagram(source[0], source[1], endpoint.address, endpoint.port, payload))
         return True
 
@@ -238,8 +241,8 @@ class LowerTraffic(Traffic):
         try:
             os.set_blocking(own.fileno(), False)
             number = own.connect_ex(target)
-            if kind == socket.SOCK_STREAM and number in (0, errno.EINPROGRESS) and self._sink is not None:
-                self._sink.announce(own.getsockname()[1])
+            if number in (0, errno.EINPROGRESS) and self._sink is not None:
+                self._sink.announce(kind, own.getsockname()[1])
             if number == errno.EINPROGRESS and blocking:
                 # Loopback answers at once unless the queue of the listener is full.
                 select.select([], [own], [], 1.0)
@@ -281,20 +284,7 @@ class LowerTraffic(Traffic):
 
     def is_own_server(self, kind: int, port: int) -> bool:
         """Does a socket that was bound in this world own this port of the host's loopback?"""
-        name = "tcp" if kind == socket.SOCK_STREAM else "udp"
-        for table in (name, name + "6"):
-            try:
-                with open(f"self/net/{table}", encoding="ascii") as f:
-                    lines = f.readlines()[1:]
-            except OSError:
-                continue
-            for line in lines:
-                part = line.split()
-                if int(part[1].rpartition(":")[2], 16) != port or (name == "tcp" and part[3] != _LISTEN):
-                    continue
-                if int(part[9]) in self._inodes:
-                    return True
-        return False
+        return not self._inodes.isdisjoint(_servers(kind, port))
 
     def _connect_unix(self, call: Call, own: socket.socket, address: Address, fields: str) -> None:
         if address.family != socket.AF_UNIX or len(address.raw) < 3:
@@ -365,6 +355,8 @@ class LowerTraffic(Traffic):
         elif host == "::":
             mapped = not own.getsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY)
             host = "::ffff:127.0.0.1" if mapped else "::1"
+        if port and not self._inodes.issuperset(_servers(own.type & 0xF, port)):
+            return errno.EADDRINUSE  # SO_REUSEPORT would share the port, and what comes in, with a program of the host
         try:
             own.bind((host, port))
         except OSError as e:
@@ -563,7 +555,7 @@ class LowerTraffic(Traffic):
                     if number and number != errno.EINPROGRESS:
                         raise OSError(number, os.strerror(number))
                     if self._sink is not None:
-                        self._sink.announce(own.getsockname()[1])
+                        self._sink.announce(kind, own.getsockname()[1])
                     raw = b""
         elif own.family == socket.AF_UNIX:
             if address.raw and kind != socket.SOCK_STREAM:
@@ -591,6 +583,8 @@ class LowerTraffic(Traffic):
                 os.close(keep)
         if number:
             raise OSError(number, os.strerror(number))
+        if raw and own.family in _INET and self._sink is not None:
+            self._sink.announce(kind, own.getsockname()[1])
         return count
 
     def _datagram_target(self, call: Call, own: socket.socket, kind: int, address: Address) -> bytes:
@@ -631,6 +625,23 @@ class _Message:
         for fd in self.fds:
             os.close(fd)
         self.fds = []
+
+
+def _servers(kind: int, port: int) -> set[int]:
+    """Inodes of the sockets that listen (TCP) or are bound (UDP) at a port of this host."""
+    name = "tcp" if kind == socket.SOCK_STREAM else "udp"
+    found = set()
+    for table in (name, name + "6"):
+        try:
+            with open(f"self/net/{table}", encoding="ascii") as f:
+                lines = f.readlines()[1:]
+        except OSError:
+            continue
+        for line in lines:
+            part = line.split()
+            if int(part[1].rpartition(":")[2], 16) == port and (name == "udp" or part[3] == _LISTEN):
+                found.add(int(part[9]))
+    return found
 
 
 def _is_open(call: Call, fd: int) -> bool:
