@@ -134,6 +134,13 @@ class Files:
         end = data.find(b"\0")
         return data[:end] if end >= 0 else self._memory.string(call.tid, pointer)
 
+    def _exactly(self, call: Call, pointer: int, size: int) -> bytes:
+        """A structure from the caller's memory. Raises OSError (EFAULT) when it is not all there."""
+        data = self._memory.read(call.tid, pointer, size)
+        if len(data) < size:
+            raise OSError(errno.EFAULT, os.strerror(errno.EFAULT))
+        return data
+
     # --- resolving -------------------------------------------------------------------------------------
 
     def base(self, call: Call, dirfd: int) -> int:
@@ -258,9 +265,9 @@ class Files:
             size = a[3]
             if size < 24 or size > 4096:
                 return call.fail(errno.EINVAL if size < 24 else errno.E2BIG)
-            how = self._memory.read(call.tid, a[2], size)
-            if len(how) < size or any(how[24:]):
-                return call.fail(errno.EFAULT if len(how) < size else errno.E2BIG)
+            how = self._exactly(call, a[2], size)
+            if any(how[24:]):
+                return call.fail(errno.E2BIG)
             dirfd, pointer = signed(a[0]), a[1]
             flags, mode, resolve = struct.unpack_from("=QQQ", how)
             problem = self._objection(flags, mode, resolve)
@@ -823,9 +830,9 @@ class Files:
             return None
         name = call.name
         if name == "utime":
-            atime, mtime = struct.unpack("=qq", self._memory.read(call.tid, pointer, 16))
+            atime, mtime = struct.unpack("=qq", self._exactly(call, pointer, 16))
             return atime * 10**9, mtime * 10**9
-        s1, f1, s2, f2 = struct.unpack("=qqqq", self._memory.read(call.tid, pointer, 32))
+        s1, f1, s2, f2 = struct.unpack("=qqqq", self._exactly(call, pointer, 32))
         if name in ("utimes", "futimesat"):
             return s1 * 10**9 + f1 * 1000, s2 * 10**9 + f2 * 1000
         if {f1, f2} == {0x3FFFFFFF}:
