@@ -14,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 FINDINGS = ROOT / "fuzz-findings"
@@ -43,10 +44,9 @@ def contract() -> tuple[Target, list[bytes]]:
 
 
 def evidence() -> tuple[Target, list[bytes]]:
-    from aboveboard.oracles.process import judge
-
     from aboveboard.contract import Contract
     from aboveboard.evidence import Evidence
+    from aboveboard.oracles.process import judge
 
     allowed = Contract.default()
 
@@ -202,7 +202,192 @@ def index_page() -> tuple[Target, list[bytes]]:
     ]
 
 
-TARGETS = {target.__name__: target for target in (contract, evidence, canary, dns, http, tls, wheel, name, index_page)}
+class _Memory:
+    """A caller's memory: the input at a base address, a fault everywhere else."""
+
+    BASE = 0x10000
+
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+
+    def read(self, _tid: int, address: int, size: int) -> bytes:
+        import errno
+
+        start = address - self.BASE
+        if not 0 <= start < len(self.content):
+            raise OSError(errno.EFAULT, "fault")
+        return self.content[start : start + min(size, 1 << 16)]
+
+    def string(self, tid: int, address: int, limit: int = 4096) -> bytes:
+        import errno
+
+        data = self.read(tid, address, limit)
+        end = data.find(b"\0")
+        if end < 0:
+            raise OSError(errno.EFAULT if len(data) < limit else errno.ENAMETOOLONG, "no end")
+        return data[:end]
+
+
+def _supervisor(memory: bytes) -> tuple[Any, list[str]]:
+    """What handlers need of a supervisor, over a caller's memory; and the fields they log."""
+    from types import SimpleNamespace
+
+    from aboveboard.world.spec import Limits
+
+    logged: list[str] = []
+    log = SimpleNamespace(add=lambda _kind, _pid, _command, fields="": logged.append(fields), cause=lambda *_: {})
+    return SimpleNamespace(log=log, memory=_Memory(memory), sink=None, limits=Limits()), logged
+
+
+def _call(name: str, data: bytes) -> Any:
+    """A call whose six arguments are the start of the input; its answer is dropped."""
+    import struct
+    from types import SimpleNamespace
+
+    from aboveboard.world import _linux
+    from aboveboard.world.calls import Call
+
+    class Dropped(Call):
+        def _send(self, *_: int) -> None:
+            self.answered = True
+
+    args = struct.unpack("=6Q", data[:48].ljust(48, b"\0"))
+    abi = "i386" if data[48:49] > b"\x7f" else _linux.ARCH
+    call = Dropped(-1, 1, 1, 0, name, abi, args, 1)
+    call.process = SimpleNamespace(pid=1, pidfd=-1, memory=-1)  # type: ignore[assignment]
+    return call
+
+
+def _logs_are_sound(logged: list[str]) -> None:
+    for fields in logged:
+        assert fields.isascii()
+        json.loads("{" + fields.removeprefix(",") + "}")
+
+
+def sockets() -> tuple[Target, list[bytes]]:
+    import struct
+
+    from aboveboard.world.traffic import Address, Traffic
+
+    names = ("connect", "bind", "sendto", "sendmsg", "sendmmsg", "socket", "socketcall")
+
+    def run(data: bytes) -> None:
+        Address(data)
+        supervisor, logged = _supervisor(data[50:])
+        handlers = Traffic(supervisor, None)
+        handlers._socket_type = lambda *_: 2  # type: ignore[method-assign]
+        call = _call(names[data[49] % len(names)] if len(data) > 49 else names[0], data)
+        try:
+            handlers.handle(call)
+        except OSError:
+            assert not call.answered
+        else:
+            assert call.answered
+        _logs_are_sound(logged)
+
+    address = struct.pack("=HH4s8x", 2, 0xBB01, bytes([192, 0, 2, 7]))
+    six = struct.pack("=HHI16sI", 10, 0x3500, 0, bytes(16), 0)
+    base = _Memory.BASE
+    header = struct.pack("=QI52x", base + 64, 16)
+    return run, [
+        struct.pack("=6Q", 3, base, 16, 0, 0, 0) + b"\0\0" + address,
+        struct.pack("=6Q", 3, base, 28, 0, 0, 0) + b"\0\1" + six,
+        struct.pack("=6Q", 3, 0, 0, 0, base, 16) + b"\0\2" + address,
+        struct.pack("=6Q", 3, base, 1, 0, 0, 0) + b"\0\4" + header + address,
+        struct.pack("=6Q", 3, base, 0, 0, 0, 0) + b"\xff\6" + struct.pack("=3I", 3, base + 12, 16) + address,
+    ]
+
+
+def arguments() -> tuple[Target, list[bytes]]:
+    import struct
+
+    from aboveboard.world.programs import DigestCache, Programs
+
+    def run(data: bytes) -> None:
+        supervisor, _ = _supervisor(data[50:])
+        call = _call("execve", data)
+        try:
+            words = Programs(supervisor, None, DigestCache())._arguments(call, call.args[1])
+        except OSError:
+            return
+        assert len(words) <= 130
+        assert sum(map(len, words)) <= (16 << 10) + 2 * 4099
+
+    base = _Memory.BASE
+    return run, [
+        struct.pack("=6Q", 0, base, 0, 0, 0, 0) + b"\0\0" + struct.pack("=3Q", base + 24, base + 27, 0) + b"ls\0-l\0",
+        struct.pack("=6Q", 0, base, 0, 0, 0, 0) + b"\xff\0" + struct.pack("=2I", base + 8, 0) + b"id\0",
+    ]
+
+
+def paths_and_times() -> tuple[Target, list[bytes]]:
+    import os
+    import struct
+
+    from aboveboard.world.files import Files
+    from aboveboard.world.syscalls import METADATA
+
+    names = ("openat2", *sorted(METADATA))
+    os.chdir("/proc")
+
+    def nowhere(*_: object, **__: object) -> int:
+        raise FileNotFoundError(2, "nothing is reached")
+
+    def run(data: bytes) -> None:
+        supervisor, logged = _supervisor(data[50:])
+        supervisor.tasks = type("", (), {"umask": staticmethod(lambda *_: 0o22)})
+        supervisor.announce_phase = lambda *_: None
+        handlers = _files(supervisor)
+        call = _call(names[data[49] % len(names)] if len(data) > 49 else names[0], data)
+        try:
+            (handlers.open if call.name == "openat2" else handlers.metadata)(call)
+        except OSError:
+            assert not call.answered
+        else:
+            assert call.answered
+        _logs_are_sound(logged)
+
+    def _files(supervisor: Any) -> Any:
+        made = Files(supervisor, None)
+        os.close(made._own)
+        for name in ("base", "located", "open_object", "_held"):
+            setattr(made, name, nowhere)
+        return made
+
+    base = _Memory.BASE
+    how = struct.pack("=QQQ", 0, 0, 0)
+    times = struct.pack("=4q", 1, 0, 2, 0)
+    return run, [
+        struct.pack("=6Q", 3, base, base + 8, 24, 0, 0) + b"\0\0" + b"/tmp/ab\0" + how,
+        *(
+            struct.pack("=6Q", *args, 0, 0) + bytes([0, 1 + number]) + b"/tmp/ab\0" + times
+            for number in range(len(METADATA))
+            for args in ((base, base + 8, 8, 0), (3, base, base + 8, 0))
+        ),
+    ]
+
+
+def log_text() -> tuple[Target, list[bytes]]:
+    from aboveboard.world.log import encode, text
+
+    def run(data: bytes) -> None:
+        literal = text(data)
+        assert literal.isascii()
+        back = json.loads(literal)
+        if not back.endswith("…"):
+            assert back.encode("utf-8", "surrogateescape") == data
+        assert json.loads(encode({"k": [data, len(data), None, {"x": data}]}))["k"][0] == back
+
+    return run, [b"/etc/passwd", b'\xff\xfe\n"\\', "né😀\u2028".encode(), b"\xed\xa0\x80"]
+
+
+TARGETS = {
+    target.__name__: target
+    for target in (
+        *(contract, evidence, canary, dns, http, tls, wheel, name, index_page),
+        *(sockets, arguments, paths_and_times, log_text),
+    )
+}
 
 
 def fuzz(target: str, seconds: int) -> bool:
@@ -226,7 +411,7 @@ def fuzz(target: str, seconds: int) -> bool:
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False
         )
     executed = next((x.split()[-1] for x in done.stderr.splitlines() if "number_of_executed_units" in x), "no")
-    print(f"{target:<12} {'ok  ' if done.returncode == 0 else 'FAIL'}  {executed} inputs", flush=True)
+    print(f"{target:<16} {'ok  ' if done.returncode == 0 else 'FAIL'}  {executed} inputs", flush=True)
     if done.returncode:
         print("\n".join(done.stderr.splitlines()[-40:]))
     return done.returncode == 0
