@@ -59,8 +59,8 @@ class StepFailed(Exception):
 
 @dataclass
 class Layer:
-    """One overlay: where it is mounted inside, descriptors of its upper and lower directories, and the mode its root was
-    given (the lower's, but for a directory that is not the user's to write in)."""
+    """One overlay: where it is mounted inside, descriptors of its upper and lower directories, and the mode its root
+    was given (the lower's, but for a directory that is not the user's to write in)."""
 
     target: str
     upper: int
