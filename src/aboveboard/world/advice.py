@@ -63,6 +63,11 @@ def advice_for(step: str, number: int) -> str:
             return "user namespaces are switched off: sudo sysctl user.max_user_namespaces=15000"
         if _read(_CLONE_SWITCH) == "0":
             return "unprivileged user namespaces are switched off: sudo sysctl kernel.unprivileged_userns_clone=1"
+        if in_container() and step == "mount proc":
+            return (
+                "the container hides parts of /proc, and the kernel then grants no new one: run with "
+                "--security-opt systempaths=unconfined"
+            )
         if in_container():
             return (
                 "the container's profile forbids it: run with --security-opt seccomp=unconfined --security-opt "
