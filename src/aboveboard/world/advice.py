@@ -89,8 +89,7 @@ def advice_for(step: str, number: int) -> str:
             return "Yama forbids looking at one's own child processes: sudo sysctl kernel.yama.ptrace_scope=1"
         if in_container():
             return (
-                "the container's profile forbids it: run with --cap-add SYS_PTRACE "
-                "or --security-opt seccomp=unconfined"
+                "the container's profile forbids it: run with --cap-add SYS_PTRACE or --security-opt seccomp=unconfined"
             )
         if step.startswith("seccomp"):
             return "Linux 5.14 or newer is needed for it; --tier P works with ptrace, with less assurance"
