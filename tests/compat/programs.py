@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import tomllib
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -92,28 +93,29 @@ def prepare(program: Program) -> Setup:
 
 def npm_packages(requirements: tuple[str, ...]) -> str:
     """A folder, kept below the user's cache directory, with npm packages installed. Raises ``Missing``."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = cache / "aboveboard-tests" / hashlib.sha256(" ".join(requirements).encode()).hexdigest()[:16]
-    if (folder / "complete").exists():
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "aboveboard-tests"
+    folder = cache / hashlib.sha256(" ".join(requirements).encode()).hexdigest()[:16]
+    if folder.exists():
         return str(folder)
+    command = ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error", "--fetch-retries=1"]
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "package.json").write_text('{"private": true}\n', encoding="utf-8")
-        subprocess.run(
-            ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error", *requirements],
-            cwd=folder,
-            check=True,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=600,
-        )
+        cache.mkdir(parents=True, exist_ok=True)
+        # Made beside its place and moved there whole: test processes share the cache.
+        with tempfile.TemporaryDirectory(dir=cache, ignore_cleanup_errors=True) as draft:
+            Path(draft, "package.json").write_text('{"private": true}\n', encoding="utf-8")
+            options = {"cwd": draft, "stdin": subprocess.DEVNULL, "capture_output": True, "timeout": 600}
+            subprocess.run([*command, *requirements], check=True, **options)
+            os.chmod(draft, 0o755)
+            try:
+                os.rename(draft, folder)
+            except OSError:
+                if not folder.exists():  # else another process was faster
+                    raise
     except subprocess.CalledProcessError as e:
-        raise Missing(
-            f"npm could not install {' '.join(requirements)}: {e.stderr.decode(errors='replace')[-300:]}"
-        ) from e
+        reason = e.stderr.decode(errors="replace").strip()[-300:]
+        raise Missing(f"npm could not install {' '.join(requirements)}: {reason}") from e
     except (OSError, subprocess.TimeoutExpired) as e:
         raise Missing(f"npm could not install {' '.join(requirements)}: {e}") from e
-    (folder / "complete").touch()
     return str(folder)
 
 
