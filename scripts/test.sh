@@ -4,7 +4,8 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 
 first=0
-.venv/bin/python -m pytest "$@" || first=$?
+# One worker a processor; a file stays with one worker, whose worlds and fixtures it shares.
+.venv/bin/python -m pytest -q -n auto --dist loadfile "$@" || first=$?
 [ "$(id -u)" -eq 0 ] || exit "$first"
 
 echo
