@@ -3,10 +3,11 @@
 A block that follows a comment ``<!-- run -->`` is executed; the blocks of a page share one folder and run in order.
 
 - ``python``: in an interpreter of its own; it must succeed, and says by ``assert`` what it shows.
-- ``console``: lines that start with ``$`` are typed into one shell (a here-document goes on to its end mark). Every other line
-  must be found in what was printed, in that order; ``…`` stands for anything, and runs of blanks count as one.
+- ``console``: lines that start with ``$`` are typed into one shell (a here-document goes on to its end mark). Every
+  other line must be found in what was printed, in that order; ``…`` stands for anything, and runs of blanks count as
+  one.
 
-``<!-- run: exit=1 -->`` names the exit code of the last command (0 if not given), ``network`` what needs a package index.
+``<!-- run: exit=1 -->`` names the exit code of the last command (0 if not given), ``network`` what needs an index.
 """
 
 from __future__ import annotations
