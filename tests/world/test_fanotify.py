@@ -34,6 +34,7 @@ def warden() -> Iterator[Warden]:
     warden = Warden.start()
     yield warden
     warden.finish()
+    warden.reap()
 
 
 @root

@@ -86,7 +86,7 @@ class Warden:
             return False
 
     def finish(self) -> list[Event]:
-        """The events to record, when nobody inside is alive any more; ends the process.
+        """The events to record, when nobody inside is alive any more; the process then ends, see ``reap``.
 
         ``fanotify`` events: opens that the supervisor did not make, and (``exec`` true, each file once) those the
         kernel made to start programs. A ``witness`` event with ``ok`` false when something was missed.
@@ -99,11 +99,15 @@ class Warden:
             events = [_lost(f"the listening process does not answer: {e}")]
         finally:
             self._control.close()
-            try:
-                os.waitpid(self._pid, 0)
-            except ChildProcessError:
-                pass
         return events
+
+    def reap(self) -> None:
+        """Wait until the process is gone: taking its marks off the mounts keeps the kernel busy for some 15 ms, which
+        nobody who waits for the evidence needs to see."""
+        try:
+            os.waitpid(self._pid, 0)
+        except ChildProcessError:
+            pass
 
     def _ask(self, message: wire.Message, fds: Sequence[int] = ()) -> object:
         wire.send(self._control, message, fds)

@@ -1239,3 +1239,5 @@ def serve(control: socket.socket, evidence: int, spec: dict[str, Any], extra: li
         wire.send(control, {"closed": True, "head": supervisor.log.head.decode(), "reason": supervisor._stop_reason})
     except OSError:
         pass
+    if supervisor._warden is not None:
+        supervisor._warden.reap()
