@@ -16,10 +16,14 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 _MARK = re.compile(r"<!-- run(?:: (?P<options>[^>]*?))? -->\n```(?P<language>\w+)\n(?P<text>.*?)^```$", re.M | re.S)
@@ -84,19 +88,16 @@ def identify(path: Path) -> str:
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder to work in, outside the home, with the tested command first on the path."""
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder to work in, with the tested command first on the path. Its name is short: a table breaks long paths."""
     tools = tmp_path / "bin"
     tools.mkdir()
     command = tools / "aboveboard"
     command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m aboveboard "$@"\n', encoding="utf-8")
     command.chmod(0o755)
-    folder = tmp_path / "work"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
     monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
-    monkeypatch.setenv("COLUMNS", "120")
-    return folder
+    with tempfile.TemporaryDirectory(prefix="docs-") as folder:
+        yield Path(folder)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=identify)
