@@ -220,8 +220,7 @@ class LowerSupervisor(Supervisor):
         self._raise_fence(abi)
         self._begin(abi)
         self.tasks = LowerTasks(self.log, self._watch, self._unregister, self.shadow)
-        self.placement = Placement(spec["slot"])
-        self.placement._allowed = False  # nothing is pinned: the host's scheduler is not ours
+        self.placement = Placement(spec["slot"], pin=False)  # the host's scheduler is not ours
         self.files = self.files_type(self, enforced, self.wall)
         self.files.proc_device = os.fstat(proc).st_dev
         os.close(proc)

@@ -21,26 +21,39 @@ if TYPE_CHECKING:
 _WAIT_SHARE = 0.3
 """When a pinned caller waits for its processor more than this part of the time, another program wants it: let go."""
 
+_YIELD_SECONDS = 1.0
+"""Then another processor is tried: one busy moment must not cost a long command its place for good."""
+
 
 class Placement:
-    """Keeps the supervisor and a lone caller together. ``slot`` spreads worlds over the processors."""
+    """Keeps the supervisor and a lone caller together. ``slot`` spreads worlds over the processors; ``pin`` false:
+    nothing is kept anywhere."""
 
-    def __init__(self, slot: int) -> None:
+    def __init__(self, slot: int, *, pin: bool = True) -> None:
         self.all = os.sched_getaffinity(0)
-        ordered = sorted(self.all)
-        self._cpu = {ordered[slot % len(ordered)]}
-        self._allowed = len(ordered) > 1
+        self._order = sorted(self.all)
+        self._slot = slot
+        self._possible = pin and len(self._order) > 1
+        self._allowed = self._possible
+        self._yielded_until = 0.0
         self.pinned = False
         self._seen: dict[int, tuple[float, int]] = {}
 
     def launch(self, live: int) -> set[int]:
         """The processors a new command may start on, ``live`` processes running already."""
+        if not live:  # of what an earlier command did nothing is left
+            self._allowed = self._possible
         if not self._allowed or live:
             self._release_self()
             return self.all
+        self._yielded_until = 0.0
         self.pinned = True
         os.sched_setaffinity(0, self._cpu)
         return self._cpu
+
+    @property
+    def _cpu(self) -> set[int]:
+        return {self._order[self._slot % len(self._order)]}
 
     def more(self, tasks: Tasks, thread: bool) -> None:
         """A thread or a process is about to be made."""
@@ -50,8 +63,8 @@ class Placement:
             self.release(tasks)
 
     def fewer(self, tasks: Tasks) -> None:
-        """A process ended: if one is left, it has the supervisor to itself again."""
-        if self.pinned or not self._allowed or len(tasks.processes) != 1:
+        """A process ended, or a busy processor was left: a single process has the supervisor to itself again."""
+        if self.pinned or not self._allowed or self._yielded_until or len(tasks.processes) != 1:
             return
         (process,) = tasks.processes.values()
         try:
@@ -78,6 +91,9 @@ class Placement:
     def check(self, tasks: Tasks, now: float) -> None:
         """Called a few times a second: give way when the processor is wanted by others."""
         if not self.pinned:
+            if self._yielded_until and now >= self._yielded_until:
+                self._yielded_until = 0.0
+                self.fewer(tasks)
             return
         for pid in tasks.processes:
             try:
@@ -88,7 +104,8 @@ class Placement:
             before = self._seen.get(pid)
             self._seen = {pid: (now, waited)}
             if before is not None and waited - before[1] > _WAIT_SHARE * (now - before[0]) * 1e9:
-                self._allowed = False
+                self._slot += 1
+                self._yielded_until = now + _YIELD_SECONDS
                 self.release(tasks)
                 return
 
