@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -76,7 +77,7 @@ def trace(
         limits=limits,
         tier=tier,
         programs=[argv[0]],
-        candidate=[],
+        candidate=_own_files(argv, here),
         intercept_tls=intercept_tls,
     )
     with world:
@@ -88,6 +89,19 @@ def trace(
 
         verdict = judge(record, contract)
     return Traced(done.returncode, record, verdict, done.stdout, done.stderr, done.timed_out)
+
+
+_INTERPRETER = re.compile(r"(python|pypy|node|nodejs|deno|bun|ruby|perl|php|lua|sh|bash|dash|zsh|ksh|Rscript)[0-9.]*\Z")
+
+
+def _own_files(argv: Sequence[str], here: str) -> list[str]:
+    """The command's own program, which it may read whatever the contract says: a file of the workspace that is run, or
+    the script an interpreter is given."""
+    words = [argv[0]]
+    if _INTERPRETER.match(os.path.basename(argv[0])):
+        words += [word for word in argv[1:] if not word.startswith("-")][:1]
+    paths = [os.path.join(here, word) for word in words if "/" in word or word is not argv[0]]
+    return [os.path.normpath(path) for path in paths if os.path.isfile(path)]
 
 
 async def atrace(argv: Sequence[str], **options: object) -> Traced:

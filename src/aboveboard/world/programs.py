@@ -81,6 +81,7 @@ class Programs:
         self._later: dict[str, tuple[int, bytes, os.stat_result]] = {}
         self._budget = supervisor.limits.processes
         self._launched: set[int] = set()
+        self._launchers: set[int] = set()
 
     def exec(self, call: Call) -> None:
         """execve, execveat: record the program that was named, then let the kernel run it.
@@ -115,7 +116,10 @@ class Programs:
             first = call.command not in self._launched
             if first:
                 fields += ',"main":true'
-            denied = self._rules is not None and not first and not self._may_run(path, real, fd, info)
+            # `#!/usr/bin/env python3`: the launcher of the command hands over to what it was asked to run.
+            handed_over = process.pid in self._launchers and os.path.basename(process.exe) == "env"
+            allowed = first or handed_over or self._rules is None
+            denied = not allowed and not self._may_run(path, real, fd, info)
             digest = self._digest(fd, real, info)
             if digest:
                 fields += f',"h256":"{digest}"'
@@ -124,6 +128,8 @@ class Programs:
         if denied:
             self._log.add("exec", process.pid, call.command, fields + ',"r":"denied"')
             return call.fail(errno.EACCES)
+        if first:
+            self._launchers.add(process.pid)
         self._launched.add(call.command)
         self._log.add("exec", process.pid, call.command, fields + ',"r":"passed"')
         process.unchecked = True

@@ -17,7 +17,7 @@ import threading
 import time
 import warnings
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -141,7 +141,7 @@ class Process:
             raise UsageError(
                 f"{self._missing!r} is not there inside the world",
                 advice="the world shows system directories, the program's own installation and the workspace; "
-                "give more with --mount DIR or mounts=",
+                "work from a folder that holds what is needed (--workspace DIR), or give mounts=",
             )
         if self._error:
             raise EnvironmentProblem(
@@ -224,6 +224,9 @@ class World:
         if unknown:
             raise UsageError(f"unknown witness {sorted(unknown)[0]!r}", advice=f"witnesses: {', '.join(WITNESSES)}")
         self._limits = limits or Limits()
+        if contract is not None and contract.wall_seconds is not None:
+            wall = min(self._limits.wall_seconds, contract.wall_seconds)
+            self._limits = replace(self._limits, wall_seconds=wall)
         self._mode = mode
         self._contract = contract
         self._workspace = os.path.abspath(workspace) if workspace else ""
