@@ -162,6 +162,8 @@ class Supervisor:
         self._init_pid = 0
         self._extra = extra
         self._killed = False
+        self._permitted: set[int] = set()
+        self._effective: set[int] = set()
         self._end_at = time.monotonic() + self.limits.wall_seconds
         self._payloads = -1
         self._dialer: socket.socket | None = None
@@ -532,6 +534,13 @@ class Supervisor:
         linux.set_capabilities(permitted=self._permitted, effective=self._effective)
         self.memory.on_refusal = self._with_ptrace
 
+    def take_descriptor(self, pidfd: int, fd: int) -> int:
+        """pidfd_getfd(2); with the capability where Yama asks for it (ptrace_scope 2). Raises OSError."""
+        try:
+            return linux.pidfd_getfd(pidfd, fd)
+        except PermissionError:
+            return self._with_ptrace(lambda: linux.pidfd_getfd(pidfd, fd))
+
     def _with_ptrace(self, action: Callable[[], int]) -> int:
         linux.set_capabilities(permitted=self._permitted, effective=self._effective | {linux.CAP_SYS_PTRACE})
         try:
@@ -694,7 +703,7 @@ class Supervisor:
             try:
                 pidfd = linux.pidfd_open(pid)
                 try:
-                    listener_fd = linux.pidfd_getfd(pidfd, int(data))
+                    listener_fd = self.take_descriptor(pidfd, int(data))
                 finally:
                     os.close(pidfd)
             except OSError as e:

@@ -97,7 +97,7 @@ class Traffic:
         process = call.process
         try:
             pidfd = process.pidfd if process.pidfd >= 0 else linux.pidfd_open(process.pid)
-            own = linux.pidfd_getfd(pidfd, fd)
+            own = self._s.take_descriptor(pidfd, fd)
             if pidfd != process.pidfd:
                 os.close(pidfd)
             try:
