@@ -75,7 +75,7 @@ def prepare(program: Program) -> Setup:
     for command in program.commands:
         if shutil.which(command, path=search_path()) is None:
             raise Missing(f"{command} is not installed")
-    variables = {"PYTHON": sys.executable, "LC_ALL": "C.UTF-8", "TZ": "UTC"}
+    variables = {"PYTHON": sys.executable, "SHELL": "/bin/bash", "LC_ALL": "C.UTF-8", "TZ": "UTC"}
     mounts: list[Mount] = []
     shown = [str(shutil.which(p, path=search_path())) for p in program.programs]
     if program.npm:

@@ -151,7 +151,7 @@ def test_a_phase_is_on_the_events_of_its_command() -> None:
 def test_worlds_do_not_see_each_other() -> None:
     def one(number: int) -> tuple[str, str]:
         with World() as world:
-            seen = sh(world, f"ls /tmp; echo {number} > /tmp/mine; cat /tmp/mine")
+            seen = sh(world, f"[ -e /tmp/mine ] && echo other; echo {number} > /tmp/mine; cat /tmp/mine")
         (made,) = events(world.close(), "change", x="/tmp/mine")
         return seen, made.text("w")
 
