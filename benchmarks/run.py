@@ -362,8 +362,8 @@ def measure(rounds: int, tiers: Sequence[str]) -> Report:
         )
         bars.append(Bar(f"fixed start, {label}", task.median(f"start {tier}"), START_MS, " ms"))
         for rival in ("strace", "sandlock"):
-            value = task.ratio(f"whole {tier}", rival)[0] if rival in rivals else None
-            bars.append(Bar(f"whole world ÷ {rival}, {label}", value, 1.0, "×", note=absent.get(rival, "")))
+            value = task.ratio(f"inside {tier}", rival)[0] if rival in rivals else None
+            bars.append(Bar(f"mixed task traced ÷ {rival}, {label}", value, 1.0, "×", note=absent.get(rival, "")))
         bars.append(
             Bar(f"short worlds with two threads, {label}", throughput[tier], WORLDS_PER_SECOND, "/s", at_least=True)
         )
