@@ -12,7 +12,7 @@ from aboveboard.oracles._findings import attempt_or_effect
 if TYPE_CHECKING:
     from aboveboard.evidence.event import Event
     from aboveboard.oracles._findings import Findings
-    from aboveboard.oracles._record import Record
+    from aboveboard.oracles._record import Record, Touches
 
 #: Distinct files out of scope from which on reading is a sweep.
 SWEEP_FILES = 10
@@ -315,23 +315,86 @@ def _overwritten(record: Record, path: str, what: str, change: Event) -> bool:
 
 def _writes_without_change(record: Record, findings: Findings, *, changes_seen: bool) -> None:
     for path, touch in record.touches.items():
-        if not touch.opened or path in record.changes or ".pyc." in path or path.startswith("/memfd:"):
+        if path in record.changes or path.startswith("/memfd:"):
             continue
         place = record.places.of(path)
-        if place in (places.DEV, places.PROC, places.SYS) or record.places.temporary(path, place):
+        if place in (places.DEV, places.PROC, places.SYS):
             continue
-        if record.rules.write.match(path):
+        if not changes_seen and not touch.nameless:
+            _unseen_change(record, findings, path, place, touch)
+            continue
+        if (
+            not touch.opened
+            or ".pyc." in path
+            or record.places.temporary(path, place)
+            or record.rules.write.match(path)
+        ):
             continue
         gone = touch.unlinked or path.endswith("(deleted)")
-        if not changes_seen and not gone:
-            # Nobody compared the files, so the open for writing is the best witness there is.
-            kind, disposition, rule = _place_of_change(
-                record, path, place, "modified", touch.events[0], persistent=record.places.persistence(path)
-            )
-            findings.add(kind, disposition, path, rule, touch.events, witnesses=("notify",))
-            continue
         rule = "written out of scope and gone again" if gone else "opened for writing out of scope, nothing changed"
         findings.add(12, NOTED, path, rule, touch.events, level=ATTEMPT, witnesses=("notify",))
+
+
+def _unseen_change(record: Record, findings: Findings, path: str, place: str, touch: Touches) -> None:
+    """Nobody compared the files, or not all: the calls are the best witness there is of what became of this one.
+
+    Whether a file was there before is known when the first call that succeeded needs it to be; a new name (mkdir,
+    link, symlink) needs it not to be. For the rest, an open with O_CREAT or a rename onto a name, it is unknown.
+    """
+    if not (touch.opened or touch.created or touch.made or touch.unlinked):
+        return
+    events = touch.events
+
+    def add(kind: int, disposition: str, rule: str, *, subject: str = path, level: str = EFFECT) -> None:
+        findings.add(kind, disposition, subject, rule, events, level=level, witnesses=("notify",), actor=events[-1],
+                     detail="by the calls alone: the change witness does not tell")  # fmt: skip
+
+    gone = touch.gone or path.endswith("(deleted)")
+    temporary = record.places.temporary(path, place)
+    if gone and not touch.existed:
+        if not temporary and not record.rules.write.match(path) and ".pyc." not in path:
+            add(12, NOTED, "written out of scope and gone again", level=ATTEMPT)
+        return
+    if temporary:
+        add(12, NOTED, "removed among temporary files" if gone else "left behind among temporary files")
+        return
+    if gone:
+        what = "deleted"
+    elif touch.existed or not _always_new(touch):
+        what = "modified"
+    else:
+        what = "created"
+    allowed = (record.rules.delete.rule(path) if gone else None) or record.rules.write.rule(path)
+    persistent = record.places.persistence(path)
+    if allowed is not None:
+        kind = 17 if gone else 13 if persistent else 12
+        add(kind, ALLOWED, f"contract: {allowed}", subject=path if persistent else allowed)
+        return
+    directory = any(event.syscall.startswith("mkdir") for event in touch.fs)
+    if directory and what == "created":
+        if path.endswith("/__pycache__"):
+            add(12, ALLOWED, "runtime cache directory")
+            return
+        if _leads_to_scope(record, path):
+            add(12, ALLOWED, "directory on the way to a write pattern")
+            return
+    if not gone and not touch.opened and path.endswith(".pyc") and _source_of(path) in record.sources:
+        add(12, NOTED, "renamed into place as the interpreter does with its cache; nobody saw what it holds")
+        return
+    kind, disposition, rule = _place_of_change(record, path, place, what, events[0], persistent=persistent)
+    if kind == 17 and not gone and not touch.existed and path not in record.decoys:
+        kind, rule = 12, "written, whether or not it was there; no write pattern covers it"
+    add(kind, disposition, rule)
+
+
+def _always_new(touch: Touches) -> bool:
+    """Whether only calls made this name that fail when there is something already."""
+    return (
+        bool(touch.fs)
+        and not touch.opened
+        and not touch.created
+        and not any(event.syscall.startswith("rename") for event in touch.fs)
+    )
 
 
 def _refused_writes(record: Record, findings: Findings) -> None:

@@ -30,7 +30,19 @@ _PROC_SELF = "/proc/"
 class Touches:
     """Everything that wrote to one path: the first few events, and how it was opened."""
 
-    __slots__ = ("created", "events", "fs", "made", "meta", "opened", "truncated", "unlinked")
+    __slots__ = (
+        "created",
+        "events",
+        "existed",
+        "fs",
+        "gone",
+        "made",
+        "meta",
+        "nameless",
+        "opened",
+        "truncated",
+        "unlinked",
+    )
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -41,6 +53,12 @@ class Touches:
         #: Made by mkdir, link, symlink, rename or mknod.
         self.made = False
         self.unlinked = False
+        #: The first call that told says that something was there before the run.
+        self.existed = False
+        #: The last call that told says that nothing is there any more.
+        self.gone = False
+        #: A directory in which a file without a name was made (O_TMPFILE).
+        self.nameless = False
         self.meta: list[Event] = []
         self.fs: list[Event] = []
 
@@ -300,9 +318,14 @@ class Record:
         if (writes or "c" in access) and place != places.DEV:
             if done:
                 touch = self.touch(path, event)
+                if "m" in access:
+                    touch.nameless = True
+                elif "c" not in access and not touch.created and not touch.made:
+                    touch.existed = True
                 touch.opened = touch.opened or writes
                 touch.created = touch.created or "c" in access
                 touch.truncated = touch.truncated or "t" in access
+                touch.gone = False
             elif writes and not self.rules.write.match(path) and not self.places.temporary(path, place):
                 self._note("writes", self.refused_writes, path, event)
         if "p" in access or get("k") == "dir" or "d" in access:
@@ -408,20 +431,21 @@ class Record:
             self._take(source, target, event)
             self._make(target, event)
             if call.startswith("rename") and source:
-                touch = self.touch(source, event)
-                touch.unlinked = True
-                touch.fs.append(event)
+                touch = self._remove(source, event)
+                if len(touch.fs) < _PER_PATH:
+                    touch.fs.append(event)
             return
         if not source:
             return
         if call.startswith(("unlink", "rmdir")):
-            touch = self.touch(source, event)
-            touch.unlinked = True
+            self._remove(source, event)
             return
         if call.startswith(("mkdir", "mknod")):
             self._make(source, event)
             return
         touch = self.touch(source, event)
+        if not touch.created and not touch.made:
+            touch.existed = True
         touch.opened = True
         touch.truncated = touch.truncated or call.startswith("truncate")
 
@@ -429,8 +453,16 @@ class Record:
         if path:
             touch = self.touch(path, event)
             touch.made = True
+            touch.gone = False
             if len(touch.fs) < _PER_PATH:
                 touch.fs.append(event)
+
+    def _remove(self, path: str, event: Event) -> Touches:
+        touch = self.touch(path, event)
+        if not touch.created and not touch.made:
+            touch.existed = True
+        touch.unlinked = touch.gone = True
+        return touch
 
     def _protected(self, path: str) -> bool:
         return bool(path) and (self.decoy(path) is not None or path in self._decoy_directories)
