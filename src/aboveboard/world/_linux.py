@@ -64,6 +64,8 @@ CLONE_NEW_ANY = (
 )
 CLONE_UNTRACED = 0x00800000
 CLONE_THREAD = 0x00010000
+CLONE_FILES = 0x00000400
+PIDFD_THREAD = 0x80
 
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = (
     1,
@@ -178,9 +180,9 @@ def rename_argv(title: bytes) -> None:
 # --- pidfds --------------------------------------------------------------------------------------------
 
 
-def pidfd_open(pid: int) -> int:
-    """pidfd_open(2)."""
-    return syscall("pidfd_open", pid, 0)
+def pidfd_open(pid: int, flags: int = 0) -> int:
+    """pidfd_open(2); ``PIDFD_THREAD`` (Linux 6.9) for a thread that leads no process."""
+    return syscall("pidfd_open", pid, flags)
 
 
 def pidfd_getfd(pidfd: int, fd: int) -> int:

@@ -295,6 +295,8 @@ class Files:
                 base, located = self.located(call, dirfd, path)
             if flags & os.O_CREAT or flags & O_TMPFILE == O_TMPFILE:
                 mode = mode & 0o7777 & ~self._s.tasks.umask(call.tid)
+                if flags & os.O_CREAT and not self._exists(base, located):
+                    fields += ',"new":true'
             else:
                 mode = 0
             if self._rules is not None:
@@ -313,6 +315,15 @@ class Files:
             return None
         self._deliver(call, fd, path, flags, fields)
         return None
+
+    @staticmethod
+    def _exists(base: int | None, path: bytes) -> bool:
+        """Is there something behind this path? Nobody else can make it meanwhile: names are made here."""
+        try:
+            os.stat(path, dir_fd=base)
+        except OSError:
+            return False
+        return True
 
     def _open_at(self, call: Call, base: int | None, path: bytes, flags: int, mode: int, resolve: int) -> int:
         wanted = flags & _PASSED_ON | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
@@ -596,6 +607,8 @@ class Files:
                 if two:
                     to_parent, to_leaf, to_real = self.parent(call, second[0], to)
                     fields += f',"tox":{text(to_real)}' if to_real != to else ""
+                    if name == "renameat2" and a[4] & 2:
+                        fields += ',"d":"exchange"'
             except OSError as e:
                 return self._finish(call, "fs", fields, e.errno or errno.EIO)
             if self._rules is not None and not self._names_allowed(name, real, to_real):

@@ -12,7 +12,7 @@ from . import _linux as linux
 from .calls import AT_FDCWD, Call, signed
 from .files import AT_EMPTY_PATH, AT_SYMLINK_NOFOLLOW
 from .log import text
-from .syscalls import ABSENT_NOTIFIED
+from .syscalls import ABSENT_NOTIFIED, ROUTING_OPTIONS
 
 if TYPE_CHECKING:
     from ..contract import Rules
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _HASH_NOW = 1 << 20
 _HASH_MAX = 1 << 30
+_HASH_TOTAL, _HASH_LATER = 4 << 30, 64
+_CACHE_BYTES = 2 << 20
 _ARGUMENTS, _ARGUMENT_BYTES = 128, 16 << 10
 _PR_SET_DUMPABLE, _PR_SET_MM = 4, 35
 
@@ -47,10 +49,13 @@ class DigestCache:
     def get(self, key: str) -> str | None:
         return self._known.get(key)
 
-    def put(self, key: str, digest: str) -> None:
+    def put(self, key: str, digest: str, *, lasting: bool) -> None:
+        """Keep a digest for this world, and for later ones if ``lasting`` (a full file starts anew)."""
         self._known[key] = digest
-        if self._fd >= 0:
+        if lasting and self._fd >= 0:
             try:
+                if os.fstat(self._fd).st_size > _CACHE_BYTES:
+                    os.ftruncate(self._fd, 0)
                 os.write(self._fd, f"{digest} {key}\n".encode())
             except OSError:
                 self._fd = -1
@@ -82,6 +87,7 @@ class Programs:
         self._budget = supervisor.limits.processes
         self._launched: set[int] = set()
         self._launchers: set[int] = set()
+        self._hashed = 0
 
     def exec(self, call: Call) -> None:
         """execve, execveat: record the program that was named, then let the kernel run it.
@@ -152,18 +158,29 @@ class Programs:
         if known or key in self._later:
             return known
         try:
-            readable = os.open(f"self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
+            # Without O_NONBLOCK a lease on the file would hold the supervisor up.
+            readable = os.open(f"self/fd/{fd}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError:
             return None
-        if now or info.st_size <= _HASH_NOW or len(self._later) > 256:
+        self._hashed += info.st_size
+        if self._hashed > _HASH_TOTAL or len(self._later) >= _HASH_LATER:
+            os.close(readable)
+            self._s.limit_once("hash", "more bytes of programs than are hashed in one world")
+            return None
+        if now or info.st_size <= _HASH_NOW:
             try:
                 digest = file_digest(readable)
             finally:
                 os.close(readable)
-            self._cache.put(key, digest)
+            self._remember(key, digest, real, info)
             return digest
         self._later[key] = (readable, real, info)
         return None
+
+    def _remember(self, key: str, digest: str, real: bytes, info: os.stat_result) -> None:
+        """Keep a digest for other worlds only when the file is the runtime's and older than this world."""
+        lasting = os.fsdecode(real).startswith(tuple(r.rstrip("/") + "/" for r in self._s.runtime_roots))
+        self._cache.put(key, digest, lasting=lasting and info.st_ctime < self._s.spec["started"] - 1)
 
     def finish(self) -> None:
         """Hash the large programs that ran."""
@@ -172,7 +189,7 @@ class Programs:
                 digest = file_digest(fd)
             finally:
                 os.close(fd)
-            self._cache.put(key, digest)
+            self._remember(key, digest, real, info)
             self._log.add("hash", 0, 0, f',"v":[{info.st_dev},{info.st_ino}],"x":{text(real)},"h256":"{digest}"')
         self._later.clear()
 
@@ -204,6 +221,8 @@ class Programs:
         flags = call.args[0] if call.name == "clone" else 0
         if flags & linux.CLONE_NEW_ANY & ~0xFF:
             return self.refuse(call, f"clone flags {flags:#x}")
+        if flags & linux.CLONE_THREAD and not flags & linux.CLONE_FILES:
+            return self.refuse(call, "a thread with descriptors of its own")
         if flags & linux.CLONE_UNTRACED:
             self._log.add("escape", call.process.pid, call.command, ',"s":"clone","d":"CLONE_UNTRACED","r":"passed"')
         self._budget -= 1
@@ -272,8 +291,17 @@ class Programs:
         name, a = call.name, call.args
         pid = call.process.pid
         if name == "unshare":
-            if a[0] & linux.CLONE_NEW_ANY:
+            if a[0] & (linux.CLONE_NEW_ANY | linux.CLONE_FILES):
                 return self.refuse(call, f"flags {a[0]:#x}")
+            return call.proceed()
+        if name == "setsockopt":
+            level, option = signed(a[1]), signed(a[2])
+            if (level == 41 and option in ROUTING_OPTIONS) or (level == 0 and option == 4):
+                return self.refuse(call, f"level {level} option {option}: a route of the packet's own")
+            return call.proceed()
+        if name == "close_range":
+            if a[2] & 2:  # CLOSE_RANGE_UNSHARE, like unshare(CLONE_FILES): the supervisor looks at one table a process
+                return self.refuse(call, "CLOSE_RANGE_UNSHARE")
             return call.proceed()
         if name == "seccomp":
             if call.abi == linux.ARCH or a[1] & linux.SECCOMP_FILTER_FLAG_NEW_LISTENER:

@@ -977,7 +977,10 @@ class Supervisor:
             pass
 
     def _from_init(self, _mask: int) -> None:
-        received = wire.receive(self._init)
+        try:
+            received = wire.receive(self._init)
+        except OSError:  # killed with messages of ours unread
+            received = None
         if received is None:
             self._unregister(self._init.fileno())
             self._idle = True

@@ -15,6 +15,7 @@ from ._linux import (
     ARCH,
     AUDIT_ARCH,
     AUDIT_ARCH_I386,
+    CLONE_FILES,
     CLONE_NEW_ANY,
     NUMBERS,
     SECCOMP_RET_ALLOW,
@@ -41,7 +42,9 @@ METADATA = _words(
 NETWORK = _words("connect bind listen sendmsg sendmmsg sendto socket socketcall")
 TASKS = _words("clone fork vfork")
 SIGNALS = _words("kill tkill tgkill pidfd_send_signal rt_sigqueueinfo rt_tgsigqueueinfo")
-CONTROL = _words("prctl ioctl unshare seccomp")
+CONTROL = _words("prctl ioctl unshare seccomp close_range setsockopt")
+ROUTING_OPTIONS = (3, 4, 5, 6, 54, 55, 57, 59)
+"""IPv6 options (RFC 3542, and 2292 forms) that put routing, hop or destination headers into what is sent."""
 MEMORY = _words("memfd_create")
 UMASK = _words("umask")
 """Notified so that the mask is known without asking for it at every file that is created."""
@@ -149,7 +152,19 @@ def _conditions(notify: _Block) -> dict[str, _Block]:
         # A program may restrict itself further; a notification listener of its own it may not have.
         "seccomp": _load(_arg(1), _test(_JSET, 8, notify, allow)),
         # Of the flags, only those that make a namespace matter.
-        "unshare": _load(_arg(0), _test(_JSET, CLONE_NEW_ANY, notify, allow)),
+        "unshare": _load(_arg(0), _test(_JSET, CLONE_NEW_ANY | CLONE_FILES, notify, allow)),
+        # A descriptor table of a thread's own would hide sockets from the supervisor.
+        "close_range": _load(_arg(2), _test(_JSET, 2, notify, allow)),
+        # Options that send a packet elsewhere than its address says: source routes, extension headers.
+        "setsockopt": _load(
+            _arg(1),
+            _test(
+                _JEQ,
+                41,
+                _load(_arg(2), _any_of(ROUTING_OPTIONS, notify, allow)),
+                _test(_JEQ, 0, _load(_arg(2), _any_of((4,), notify, allow)), allow),
+            ),
+        ),
     }
 
 

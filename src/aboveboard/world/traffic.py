@@ -105,13 +105,21 @@ class Traffic:
             except OSError:
                 os.close(own)
         except OSError:
-            pass
+            # A process whose first thread has ended has no table there; its other threads do (Linux 6.9).
+            try:
+                pidfd = linux.pidfd_open(call.tid, linux.PIDFD_THREAD)
+                try:
+                    return socket.socket(fileno=self._s.take_descriptor(pidfd, fd))
+                finally:
+                    os.close(pidfd)
+            except OSError:
+                pass
         return None
 
     def _socket_type(self, call: Call, fd: int) -> int:
         own = self._duplicate(call, fd)
-        if own is None:
-            return 0
+        if own is None:  # never let through what cannot be looked at
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
         with own:
             return own.type & 0xF
 
@@ -253,7 +261,7 @@ class Traffic:
         else:
             own = self._duplicate(call, fd)
             if own is None:
-                return call.proceed()
+                raise OSError(errno.EBADF, os.strerror(errno.EBADF))
             with own:
                 address = _own_name(own)
         if address.family == 16:

@@ -119,6 +119,15 @@ class Process:
         thread.start()
         self._readers.append(thread)
 
+    def _forward(self, name: str, source: int, target: int) -> None:
+        """Carry bytes between a descriptor of the caller's and a pipe of the command's."""
+        thread = threading.Thread(
+            target=_carry, args=(source, target, name == "stdin"), name=f"aboveboard-{name}", daemon=True
+        )
+        thread.start()
+        if name != "stdin":
+            self._readers.append(thread)
+
     def _took(self, name: str, chunk: bytes) -> None:
         """Keep what the command wrote, up to the limit; what floods is killed."""
         with self._lock:
@@ -480,25 +489,25 @@ class World:
         closing: list[int] = []
         fds: list[int] = []
         feed: tuple[int, bytes] | None = None
+        # No descriptor of the host goes inside, /dev/null included: whoever holds one can open it again with other
+        # rights, change its mode, or walk from a directory. Pipes stand between.
+        reader, writer = os.pipe2(os.O_CLOEXEC)
+        fds.append(reader)
+        closing.append(reader)
         if isinstance(stdin, int):
-            fds.append(stdin)
+            process._forward("stdin", stdin, writer)
         elif stdin:
-            reader, writer = os.pipe2(os.O_CLOEXEC)
-            fds.append(reader)
-            closing.append(reader)
             feed = (writer, stdin)
         else:
-            null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-            fds.append(null)
-            closing.append(null)
+            closing.append(writer)
         for label, wanted, own in (("stdout", stdout, 1), ("stderr", stderr, 2)):
+            reader, writer = os.pipe2(os.O_CLOEXEC)
+            fds.append(writer)
+            closing.append(writer)
             if wanted == "capture":
-                reader, writer = os.pipe2(os.O_CLOEXEC)
-                fds.append(writer)
-                closing.append(writer)
                 process._read(label, reader)
             else:
-                fds.append(own if wanted == "inherit" else int(wanted))
+                process._forward(label, reader, own if wanted == "inherit" else int(wanted))
         self._processes[command] = process
         message: wire.Message = {
             "run": command,
@@ -539,7 +548,7 @@ class World:
             timed_out = True
             self._kill(process.command, "wall", f"command {process.command} ran longer than {timeout:g} s")
             code = process.wait(10)
-        process._drain(0.2)
+        process._drain(1.0)
         return Completed(
             code, process.output("stdout"), process.output("stderr"), process.command, timed_out, process.truncated
         )
@@ -651,6 +660,18 @@ def _read_control(control: socket.socket, reference: weakref.ref[World]) -> None
     world = reference()
     if world is not None:
         world._supervisor_gone()
+
+
+def _carry(source: int, target: int, inwards: bool) -> None:
+    """Copy until the source ends; only the pipe's end is ours to close."""
+    try:
+        while chunk := os.read(source, _FIRST_OUTPUT):
+            while chunk:
+                chunk = chunk[os.write(target, chunk) :]
+    except OSError:
+        pass  # the other side closed, or the caller's descriptor is gone
+    finally:
+        os.close(target if inwards else source)
 
 
 def _pump(fd: int, name: str, reference: weakref.ref[Process]) -> None:
