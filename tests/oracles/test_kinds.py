@@ -308,6 +308,16 @@ FORBIDDEN: list[tuple[str, int, Events, Contract | None, str]] = [
         "/tmp/x",
     ),
     ("another candidate's code", 29, written(f"{WS}/candidates/other/impl.py", "modified"), None, "candidates/other"),
+    (
+        "fc-list that was changed",
+        19,
+        (*written("/usr/bin/fc-list", "modified"), *executed("/usr/bin/fc-list", "fc-list", "--format=%{file}")),
+        None,
+        "fc-list",
+    ),
+    ("fc-list of the candidate", 18, executed(f"{WS}/candidate/fc-list", "fc-list", "--help"), None, "fc-list"),
+    ("fc-cache of a folder", 18, executed("/usr/bin/fc-cache", "fc-cache", f"{WS}/fonts"), None, "fc-cache"),
+    ("beside the font index", 12, written("/var/cache/other/x"), None, "/var/cache/other/x"),
     ("kill of everyone", 30, ({"e": "signal", "s": "kill", "to": -1, "sig": 9, "r": "passed"},), None, "-1"),
     ("the observer's log", 30, (opened("/srv/run/events.jsonl"),), None, "events.jsonl"),
 ]
@@ -320,6 +330,12 @@ NOTED: list[tuple[str, int, Events]] = [
     ("io_uring", 23, (escape("io_uring_setup"),)),
     ("own interpreter again", 18, executed(PYTHON, "python3", "-c", "pass")),
     ("home cache", 12, written(f"{HOME}/.cache/tool/index.db")),
+    (
+        "font index",
+        12,
+        (*written("/var/cache/fontconfig/4c59-le64.cache-8"), changed("/var/cache/fontconfig", kind="dir")),
+    ),
+    ("font index renewed", 29, written("/var/cache/fontconfig/4c59-le64.cache-8", "modified")),
     ("left in tmp", 12, written("/tmp/leftover")),
     (
         "loopback server",
@@ -508,6 +524,8 @@ TWINS: list[tuple[str, int, Events, Contract | None]] = [
         None,
     ),
     ("platform", 18, executed("/usr/bin/uname", "uname", "-p"), None),
+    ("matplotlib", 18, executed("/usr/bin/fc-list", "fc-list", "--format=%{file}\\n"), None),
+    ("fontconfig", 18, executed("/usr/bin/fc-cache", "fc-cache", "-f", "-v"), None),
     (
         "program of the package by digest",
         19,

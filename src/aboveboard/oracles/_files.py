@@ -239,6 +239,10 @@ def _place_of_change(
         if existed and path.startswith(record.places.home + "/.cache/"):
             return 29, NOTED, f"an entry of a cache that others use was {what}"
         return 12, NOTED, "home-cache: libraries keep caches and settings here"
+    if record.places.system_cache(path):
+        if existed:
+            return 29, NOTED, f"an index that a system library renews was {what}"
+        return 12, NOTED, "system-cache: a system library keeps its index here"
     if place == places.INPUT or record.rules.read.match(path):
         if existed:
             return 15, FORBIDDEN, f"a declared input was {what}"

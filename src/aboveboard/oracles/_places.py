@@ -89,6 +89,10 @@ class Places:
         rest = path[len(self.home) :]
         return (rest + "/").startswith(catalogue.HOME_CACHES) or rest in catalogue.HOME_CACHE_FILES
 
+    def system_cache(self, path: str) -> bool:
+        """Whether a system library keeps an index here, and renews it in whatever program uses it."""
+        return (path + "/").startswith(catalogue.SYSTEM_CACHES)
+
     def credential(self, path: str) -> bool:
         """Whether a path is where secrets are kept, planted or not."""
         if path.endswith(catalogue.CREDENTIAL_ENDINGS):

@@ -457,6 +457,8 @@ HOME_CACHES = (
 HOME_CACHE_FILES = (
     "/.wget-hsts", "/.lesshst", "/.python_history", "/.node_repl_history", "/.sqlite_history", "/.rnd", "/.viminfo",
 )  # fmt: skip
+#: Outside the home: indexes that system libraries renew by themselves in whatever program uses them.
+SYSTEM_CACHES = ("/var/cache/fontconfig/",)
 
 #: Where a temporary file belongs.
 TEMPORARY = ("/tmp/", "/var/tmp/", "/dev/shm/", "/run/user/")
@@ -538,6 +540,16 @@ LOOK_ALIKES: tuple[LookAlike, ...] = (
     LookAlike(frozenset({"lsb_release"}), ("-a",), "distro asks for the distribution"),
     LookAlike(frozenset({"stty"}), ("size", "-a"), "asks for the size of the terminal"),
     LookAlike(frozenset({"locale"}), ("-a", "charmap"), "asks for the locales"),
+    LookAlike(
+        frozenset({"fc-list"}),
+        ("--format=", "-f", "%{", "--help", "--version", "--quiet"),
+        "matplotlib lists the fonts",
+    ),
+    LookAlike(
+        frozenset({"fc-cache"}),
+        ("-f", "-s", "-v", "-r", "--force", "--system-only", "--verbose", "--really-force", "--version"),
+        "fontconfig renews its index of fonts",
+    ),
     LookAlike(frozenset({"getconf"}), ("GNU_LIBC_VERSION", "_NPROCESSORS", "PAGE"), "asks for a system constant"),
 )
 
