@@ -342,8 +342,8 @@ def _writes_without_change(record: Record, findings: Findings, *, changes_seen: 
 def _unseen_change(record: Record, findings: Findings, path: str, place: str, touch: Touches) -> None:
     """Nobody compared the files, or not all: the calls are the best witness there is of what became of this one.
 
-    Whether a file was there before is known when the first call that succeeded needs it to be; a new name (mkdir,
-    link, symlink) needs it not to be. For the rest, an open with O_CREAT or a rename onto a name, it is unknown.
+    Whether a file was there before is known when the first call that succeeded needs it to be, or needs it not to be
+    (mkdir, link, symlink), or when the open says that it made it. After a rename onto a name it is unknown.
     """
     if not (touch.opened or touch.created or touch.made or touch.unlinked):
         return
@@ -392,8 +392,8 @@ def _unseen_change(record: Record, findings: Findings, path: str, place: str, to
 
 
 def _always_new(touch: Touches) -> bool:
-    """Whether only calls made this name that fail when there is something already."""
-    return (
+    """Whether nothing was at this name before: an open says so, or only calls made it that fail when there is."""
+    return touch.new or (
         bool(touch.fs)
         and not touch.opened
         and not touch.created

@@ -39,6 +39,7 @@ class Touches:
         "made",
         "meta",
         "nameless",
+        "new",
         "opened",
         "truncated",
         "unlinked",
@@ -57,6 +58,8 @@ class Touches:
         self.existed = False
         #: The last call that told says that nothing is there any more.
         self.gone = False
+        #: The first call that touched it made it: O_CREAT with nothing there.
+        self.new = False
         #: A directory in which a file without a name was made (O_TMPFILE).
         self.nameless = False
         self.meta: list[Event] = []
@@ -208,7 +211,7 @@ class Record:
             # Created and gone again: the lower layer never had it, or its removal would be a change.
             if (touch.created or touch.made) and touch.unlinked:
                 return True
-            if touch.truncated:
+            if touch.truncated or touch.new:
                 return True
         # A rename of a whole tree moves files that have no event of their own.
         return any(
@@ -322,6 +325,8 @@ class Record:
                     touch.nameless = True
                 elif "c" not in access and not touch.created and not touch.made:
                     touch.existed = True
+                elif event.flag("new") and not touch.existed and not touch.created and not touch.made:
+                    touch.new = True
                 touch.opened = touch.opened or writes
                 touch.created = touch.created or "c" in access
                 touch.truncated = touch.truncated or "t" in access
