@@ -126,7 +126,7 @@ def test_given_digests_of_an_earlier_world_when_the_cache_is_opened_then_they_ar
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         cache = DigestCache(fd)
         assert cache.get(key) == known
-        cache.put(key, "0" * 64)
+        cache.put(key, "0" * 64, lasting=True)
         os.close(fd)
 
 

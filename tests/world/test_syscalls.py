@@ -25,7 +25,7 @@ CLASSES = {
         *("REFUSED", "ABSENT_NOTIFIED", "ABSENT"),
     )
 }
-CONDITIONAL = {"sendto", "socket", "prctl", "ioctl", "tgkill", "unshare", "seccomp"}
+CONDITIONAL = {"sendto", "socket", "prctl", "ioctl", "tgkill", "unshare", "seccomp", "close_range", "setsockopt"}
 BPF_MAXINSNS = 4096
 HIGH = 1 << 32
 
@@ -317,7 +317,7 @@ def test_given_tgkill_when_it_is_not_a_go_preemption_then_it_is_notified(
     [
         (0, ALLOW),
         (0x200, ALLOW),  # CLONE_FS
-        (0x400, ALLOW),  # CLONE_FILES
+        (0x400, NOTIFY),  # CLONE_FILES: a table of descriptors that the supervisor would not look at
         (0x80, NOTIFY),  # CLONE_NEWTIME
         *[(flag, NOTIFY) for flag in (0x20000, 0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000)],
         (0x10000200, NOTIFY),

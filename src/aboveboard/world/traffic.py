@@ -119,7 +119,7 @@ class Traffic:
     def _socket_type(self, call: Call, fd: int) -> int:
         own = self._duplicate(call, fd)
         if own is None:  # never let through what cannot be looked at
-            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+            raise _no_socket(call, fd)
         with own:
             return own.type & 0xF
 
@@ -175,7 +175,7 @@ class Traffic:
         """Block mode: connect to the address that was checked, on a duplicate of the caller's socket."""
         own = self._duplicate(call, fd)
         if own is None:
-            return call.fail(errno.ENOTSOCK if os.path.lexists(f"{call.tid}/fd/{fd}") else errno.EBADF)
+            raise _no_socket(call, fd)
         with own:
             blocking = os.get_blocking(own.fileno())
             try:
@@ -261,7 +261,7 @@ class Traffic:
         else:
             own = self._duplicate(call, fd)
             if own is None:
-                raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+                raise _no_socket(call, fd)
             with own:
                 address = _own_name(own)
         if address.family == 16:
@@ -275,6 +275,12 @@ class Traffic:
             self._s.sink.make_room(kind, address.port)
         self._log.add("net", call.process.pid, call.command, fields + ',"r":"passed"')
         return call.proceed()
+
+
+def _no_socket(call: Call, fd: int) -> OSError:
+    """What the kernel says of a descriptor that is no socket, or none at all."""
+    number = errno.ENOTSOCK if os.path.lexists(f"{call.tid}/fd/{fd}") else errno.EBADF
+    return OSError(number, os.strerror(number))
 
 
 def _own_name(own: socket.socket) -> Address:
