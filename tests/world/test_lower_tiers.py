@@ -340,7 +340,9 @@ got = 0
 for _ in range(int(sys.argv[3])):
     fd = libc.open(path, os.O_RDONLY)
     if fd >= 0:
-        got += b"do not tell" in os.read(fd, 100); os.close(fd)
+        try: got += b"do not tell" in os.read(fd, 100)
+        except IsADirectoryError: pass  # the two paths, half and half, can name a folder
+        os.close(fd)
 over = True; thread.join()
 print(got)
 """
@@ -351,7 +353,8 @@ def test_a_path_that_changes_while_it_is_looked_at_opens_nothing_outside(
     tier: str, workspace: Path, secret: Path
 ) -> None:
     with World(tier=tier, workspace=workspace) as world:
-        done = python(world, FLIP, str(workspace / "in.txt"), str(secret), "3000", timeout=50)
+        tries = "3000" if tier == "N" else "300"  # each try in tier P is some stops of a traced process
+        done = python(world, FLIP, str(workspace / "in.txt"), str(secret), tries, timeout=50)
     assert done.stdout == b"0\n", done
     world.close()
 
