@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 _PASSED_ENVIRONMENT = ("LANG", "LC_ALL", "LC_CTYPE", "TZ", "TERM", "COLORTERM")
 _SLOTS = itertools.count(secrets.randbelow(1024))
+_TREE_DEPTH = 200
 _START_SECONDS = 30.0
 _COPY_SECONDS = 120.0
 FALLBACK = "ABOVEBOARD_FALLBACK"
@@ -691,7 +692,9 @@ def _feed(fd: int, data: bytes) -> None:
         pass  # the command closed its input
 
 
-def _copy_tree(source: int, dest: str, budget: list[int]) -> None:
+def _copy_tree(source: int, dest: str, budget: list[int], depth: int = 0) -> None:
+    if depth > _TREE_DEPTH:
+        raise OSError(errno.EFBIG, f"nested deeper than {_TREE_DEPTH} folders", dest)
     os.makedirs(dest, exist_ok=True)
     for name in os.listdir(source):
         budget[1] -= 1
@@ -708,7 +711,7 @@ def _copy_tree(source: int, dest: str, budget: list[int]) -> None:
         try:
             info = os.fstat(fd)
             if os.path.isdir(f"/proc/self/fd/{fd}"):
-                _copy_tree(fd, target, budget)
+                _copy_tree(fd, target, budget, depth + 1)
                 continue
             budget[0] -= info.st_size
             if budget[0] < 0:
