@@ -69,7 +69,7 @@ INNOCENT: list[tuple[str, list[Fields]]] = [
     ("the way to the outputs", [called("mkdir", OUTPUT)]),
     ("a temporary file", [opened("/tmp/x", "wc"), called("unlink", "/tmp/x"), called("mkdir", "/tmp/d")]),
     ("made and gone again", [called("mkdir", f"{WS}/d"), called("rmdir", f"{WS}/d")]),
-    ("written, renamed into place", [opened(f"{WS}/.out.tmp", "wc"),
+    ("written, renamed into place", [opened(f"{WS}/.out.tmp", "wc", new=True),
                                      renamed("rename", f"{WS}/.out.tmp", f"{OUTPUT}/out")]),
     ("made, then read", [opened(f"{HOME}/.cache/t", "wc", new=True), opened(f"{HOME}/.cache/t")]),
     ("a cache", [called("mkdir", f"{HOME}/.cache/tool"), opened(f"{HOME}/.cache/tool/db", "wc")]),

@@ -429,7 +429,7 @@ def _metadata(record: Record, findings: Findings) -> None:
         place = record.places.of(path)
         if record.places.temporary(path, place) or place in (places.DEV, places.PROC, places.SYS):
             continue
-        if touch.unlinked or (touch.created and change is None):
+        if touch.unlinked and not touch.existed:
             continue
         if ".pyc." in path or path.endswith("(deleted)"):
             continue

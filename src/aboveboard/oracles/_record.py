@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 #: Distinct paths, flows or executions of one sort that are kept; more make the record indeterminate.
 MAX_KEPT = 200_000
 _PER_PATH = 4
+#: Further names of planted files that are followed; each rename of a folder that holds some looks at all of them.
+MAX_ALIASES = 1_024
 
 _SUCCESS = ("ok", "passed")
 _PROC_SELF = "/proc/"
@@ -87,6 +89,7 @@ class Record:
         self.ignored = ignored
 
         self.decoys: dict[str, str] = {}
+        self.decoy_inodes: dict[tuple[int, int], str] = {}
         #: Name a hit may bear → planted value. Hits name a decoy by its path and a variable as ``env:NAME``.
         self.values: dict[str, str] = {}
         #: Name a hit may bear → name of the environment variable that holds the value.
@@ -102,6 +105,9 @@ class Record:
             path, kind, canary = decoy.get("path"), decoy.get("kind"), decoy.get("canary")
             if isinstance(path, str):
                 self.decoys[normalise(path)] = kind if isinstance(kind, str) else "credential"
+                inode = _inode(decoy.get("v"))
+                if inode is not None:
+                    self.decoy_inodes[inode] = normalise(path)
                 if isinstance(canary, str):
                     self._value(path, canary)
                     if canary in holders:
@@ -109,9 +115,10 @@ class Record:
         self._decoy_directories = frozenset(
             ancestor for path in self.decoys for ancestor in _parents(path) if ancestor.count("/") > 1
         )
-        self.decoy_inodes: dict[tuple[int, int], str] = {}
-        #: New name of a decoy that was linked or renamed → its first name.
+        #: New name of a decoy that was linked, renamed or exchanged → its first name.
         self.aliases: dict[str, str] = {}
+        #: Every directory that a name of a decoy, first or new, lies below.
+        self._holders = set(self._decoy_directories)
 
         self.types: dict[str, int] = {}
         self.first: dict[str, int] = {}
@@ -208,20 +215,30 @@ class Record:
             return True
         touch = self.touches.get(path)
         if touch is not None and change is None:
-            # Created and gone again: the lower layer never had it, or its removal would be a change.
-            if (touch.created or touch.made) and touch.unlinked:
+            # O_CREAT by itself proves nothing: it opens what is there just as well. The open says so when it made it.
+            if touch.new:
                 return True
-            if touch.truncated or touch.new:
+            # Gone at the end: the lower layer never had it, or its removal would be a change.
+            if (touch.created or touch.made) and touch.gone and not touch.existed and self._compared():
                 return True
         # A rename of a whole tree moves files that have no event of their own.
         return any(
-            (parent := self.touches.get(ancestor)) is not None and parent.made and self._created(ancestor)
+            (parent := self.touches.get(ancestor)) is not None
+            and parent.made
+            and not parent.existed
+            and self._created(ancestor)
             for ancestor in _parents(path)
         )
 
     def _created(self, path: str) -> bool:
         change = self.changes.get(path)
         return change is None or change.text("w") == "created"
+
+    def _compared(self) -> bool:
+        """Whether the files of the end were compared with those of the start."""
+        return "change" not in self.ignored and any(
+            name in self.witnesses and self.witnesses[name][0] for name in ("overlay", "walk")
+        )
 
     def actor(self, path: str) -> tuple[Event, ...]:
         """The events that wrote to a path, or moved the tree it lies in."""
@@ -373,12 +390,12 @@ class Record:
     def _decoy_of(self, path: str, event: Event) -> str | None:
         """The planted file that was opened, by its name or by the inode it was seen to have."""
         decoy = self.decoy(path)
-        inode = event.data.get("v")
-        if type(inode) is list and len(inode) == 2 and type(inode[0]) is int and type(inode[1]) is int:
+        inode = _inode(event.data.get("v"))
+        if inode is not None:
             if decoy is not None:
-                self.decoy_inodes[inode[0], inode[1]] = decoy
+                self.decoy_inodes[inode] = decoy
             elif self.decoy_inodes:
-                decoy = self.decoy_inodes.get((inode[0], inode[1]))
+                decoy = self.decoy_inodes.get(inode)
         return decoy
 
     def _on_proc_open(self, path: str, event: Event, *, writes: bool) -> None:
@@ -425,20 +442,16 @@ class Record:
                 free = place in (places.DEV, places.PROC, places.SYS) or self.places.temporary(path, place)
                 if path and not free and not self.rules.write.match(path):
                     self._note("writes", self.refused_writes, path, event)
-                if self._protected(source) and call.startswith(("rename", "link")):
-                    self._take(source, "", event)
+                for path in (source, target) if _exchange(event) else (source,):
+                    if self._protected(path) and call.startswith(("rename", "link")):
+                        self._take(path, event)
             return
         if call.startswith("symlink"):
             # symlink(text, path): only the new name is touched; the text is no access to what it names.
             self._make(target or source, event)
             return
         if call.startswith(("rename", "link")):
-            self._take(source, target, event)
-            self._make(target, event)
-            if call.startswith("rename") and source:
-                touch = self._remove(source, event)
-                if len(touch.fs) < _PER_PATH:
-                    touch.fs.append(event)
+            self._rename(source, target, event)
             return
         if not source:
             return
@@ -453,6 +466,50 @@ class Record:
             touch.existed = True
         touch.opened = True
         touch.truncated = touch.truncated or call.startswith("truncate")
+
+    def _rename(self, source: str, target: str, event: Event) -> None:
+        """What lay below ``source`` has the name ``target``; in an exchange, also the other way round."""
+        exchange = _exchange(event)
+        moved = [(target, self._carried(source))]
+        if exchange:
+            moved.append((source, self._carried(target)))
+        self._take(source, event)
+        if exchange:
+            self._take(target, event)
+        for place, carried in moved:
+            for rest, decoy in carried:
+                self._alias(place + rest, decoy)
+        if exchange:
+            for path in (source, target):
+                self._remove(path, event)  # it was there before
+                self._make(path, event)
+            return
+        self._make(target, event)
+        if event.syscall.startswith("rename") and source:
+            touch = self._remove(source, event)
+            if len(touch.fs) < _PER_PATH:
+                touch.fs.append(event)
+
+    def _carried(self, path: str) -> list[tuple[str, str]]:
+        """(rest of the name, first name) of every planted file at or below ``path``."""
+        decoy = self.decoy(path)
+        if decoy is not None:
+            return [("", decoy)]
+        if path not in self._holders:
+            return []
+        below, size = path + "/", len(path)
+        found = [(name[size:], name) for name in self.decoys if name.startswith(below)]
+        return found + [(name[size:], first) for name, first in self.aliases.items() if name.startswith(below)]
+
+    def _alias(self, path: str, decoy: str) -> None:
+        if not path.startswith("/") or path in self.decoys:
+            return
+        if path not in self.aliases and len(self.aliases) >= MAX_ALIASES:
+            self.overflow.add("names of planted files")
+            return
+        # Old names stay: renaming one hard link over another of the same file does nothing.
+        self.aliases[path] = decoy
+        self._holders.update(_parents(path))
 
     def _make(self, path: str, event: Event) -> None:
         if path:
@@ -472,20 +529,14 @@ class Record:
     def _protected(self, path: str) -> bool:
         return bool(path) and (self.decoy(path) is not None or path in self._decoy_directories)
 
-    def _take(self, source: str, target: str, event: Event) -> None:
+    def _take(self, source: str, event: Event) -> None:
         """A new name for an old file: as good as reading it, when the file is none of the program's business."""
         if not source or source.startswith("/proc/"):
             return
         decoy = self.decoy(source)
         if decoy is not None:
             self._note("reads", self.decoy_reads, decoy, event)
-            if target:
-                self.aliases[target] = decoy
             return
-        if target and source in self._decoy_directories:
-            for path in list(self.decoys):
-                if path.startswith(source + "/"):
-                    self.aliases[target + path[len(source) :]] = path
         place = self.places.of(source)
         private = place in (places.WORKSPACE, places.HOME, places.OTHER, places.RIVAL)
         if private and not self.rules.read.match(source) and not self.rules.write.match(source):
@@ -572,6 +623,18 @@ class Record:
 
     def _on_end(self, event: Event) -> None:
         self.end = event
+
+
+def _exchange(event: Event) -> bool:
+    """Whether a rename swapped its two names (RENAME_EXCHANGE)."""
+    return event.syscall.startswith("rename") and event.text("d") == "exchange"
+
+
+def _inode(value: object) -> tuple[int, int] | None:
+    """``[device, inode]`` of an event, or None."""
+    if type(value) is list and len(value) == 2 and type(value[0]) is int and type(value[1]) is int:
+        return value[0], value[1]
+    return None
 
 
 def _path(event: Event, *keys: str) -> str:
