@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from aboveboard.contract import TIERS, canonical_host
 from aboveboard.evidence.verdict import ABSENT, COMPLETE, PARTIAL, Assurance, ClassAssurance, Reason
 from aboveboard.oracles import _places as places
-from aboveboard.oracles.catalogue import CHANGE, CLASSES, PROCESS, READ, REQUIRED, TRANSMISSION
+from aboveboard.oracles.catalogue import CHANGE, CLASSES, PROCESS, READ, REQUIRED, SECRET, TRANSMISSION
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -21,9 +21,12 @@ if TYPE_CHECKING:
 FORMAT = 1
 
 _MAX_SHOWN = 5
+#: Addresses of a bind that mean every address of the world's own.
+_WILDCARDS = ("", "0.0.0.0", "::")
 #: What a bound that was hit hides.
 _HIDDEN_BY_LIMIT = {
     "payload": TRANSMISSION,
+    "scan": SECRET,
     "disk": CHANGE,
     "processes": PROCESS,
     "output": "",
@@ -45,6 +48,8 @@ def assurance(record: Record, disabled: Collection[str]) -> Assurance:
         present = tuple(witness for witness in needed if witness in proven)
         missing = tuple(witness for witness in needed if witness not in proven)
         status = COMPLETE if needed and not missing else PARTIAL if present else ABSENT
+        if name == SECRET and status == COMPLETE and any(event.text("what") == "scan" for event in record.limits):
+            status = PARTIAL  # proven, but it did not look at everything
         classes[name] = ClassAssurance(status, present, missing)
     return Assurance(tier or "none", classes)
 
@@ -115,8 +120,8 @@ def _tier(record: Record, contract: Contract, state: Assurance, found: list[Reas
     if tier not in TIERS or TIERS.index(tier) < TIERS.index(contract.minimum_tier):
         found.append(Reason("tier", "", f"assurance tier {tier[:20]} is below {contract.minimum_tier}"))
     for name, entry in state.classes.items():
-        if entry.status == COMPLETE:
-            continue
+        if entry.status == COMPLETE or (entry.status == PARTIAL and not entry.missing):
+            continue  # what a proven witness did not look at is a bound that was met, told as such
         missing = ", ".join(entry.missing) or "every witness"
         events = tuple(record.witnesses[w][1].number for w in entry.missing if w in record.witnesses)
         details = [record.witnesses[w][1].text("detail") for w in entry.missing if w in record.witnesses]
@@ -152,22 +157,24 @@ def _packets(record: Record, found: list[Reason]) -> None:
         return
     endpoints: set[tuple[str, int]] = set()
     hosts: set[str] = set()
-    ports: set[int] = set()
+    wildcards: set[int] = set()
     for event in record.nets:
+        if event.result == "denied":
+            continue  # it accounts for no packet
         host, port = canonical_host(event.text("addr")), event.integer("port")
         endpoints.add((host, port))
         hosts.add(host)
-        if event.syscall in ("bind", "listen"):
-            ports.add(port)
+        if event.syscall in ("bind", "listen") and host in _WILDCARDS and port:
+            wildcards.add(port)
     raw = any(event.syscall == "socket" for event in record.nets)
     for flow in record.flows:
         host, port = canonical_host(flow.text("dst")), flow.integer("port")
         endpoints.add((host, port))
         hosts.add(host)
     for service in record.header.mappings("services"):
-        port_value = service.get("port")
-        if isinstance(port_value, int):
-            ports.add(port_value)
+        name, port_value = service.get("host"), service.get("port")
+        if isinstance(name, str) and isinstance(port_value, int):
+            endpoints.add((canonical_host(name), port_value))
     unexplained: list[str] = []
     events: list[int] = []
     for event in record.packets:
@@ -175,6 +182,11 @@ def _packets(record: Record, found: list[Reason]) -> None:
         if drops != 0:
             told = f"the packet census dropped {drops!s:.20} packets"
             found.append(Reason("packets-dropped", TRANSMISSION, told, (event.number,)))
+        for field, what in (("overflow", "beyond its table of flows"), ("unparsed", "that it could not take apart")):
+            count = event.data.get(field, 0)
+            if count != 0:
+                told = f"the packet census counted {count!s:.20} packets {what}"
+                found.append(Reason(f"packets-{field}", TRANSMISSION, told, (event.number,)))
         for entry in event.mappings("flows"):
             if entry.get("loopback") is True:
                 continue  # to the world's own addresses: it stays inside, and answers of the sink are among it
@@ -184,7 +196,7 @@ def _packets(record: Record, found: list[Reason]) -> None:
             sport, dport, protocol = _port(entry.get("sport")), _port(entry.get("dport")), entry.get("proto")
             if (target, dport) in endpoints or (source, sport) in endpoints:
                 continue
-            if dport in ports or sport in ports:
+            if (dport in wildcards and _loopback(target)) or (sport in wildcards and _loopback(source)):
                 continue
             if protocol not in ("tcp", "udp"):
                 # Errors about known traffic, answers to known echoes, and the kernel's own neighbour talk.
@@ -204,6 +216,10 @@ def _packets(record: Record, found: list[Reason]) -> None:
                 tuple(dict.fromkeys(events)),
             )
         )
+
+
+def _loopback(host: str) -> bool:
+    return host.startswith("127.") or host == "::1"
 
 
 def _port(value: object) -> int:
@@ -242,7 +258,7 @@ def _opens(record: Record, found: list[Reason]) -> None:
 def _processes(record: Record, found: list[Reason]) -> None:
     for event in record.pids:
         allocated = event.integer("allocated")
-        accounted = event.integer("seen") + event.integer("threads")
+        accounted = event.integer("seen")  # threads are among them
         if allocated > accounted:
             found.append(
                 Reason(

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _WEB_PORTS = (80, 443)
 _DNS_PORT = 53
+#: What a query may hold besides its name: header, ends of the name, type and class, an OPT record, a cookie.
+_QUERY_BESIDES = 12 + 2 + 4 + 11 + 28
 _INET = ("inet", "inet6")
 _WITHOUT_BODY = ("GET", "HEAD", "OPTIONS", "DELETE", "TRACE", "CONNECT")
 _LOCAL_NAMES = ("localhost", "localhost.localdomain", "ip6-localhost", "ip6-loopback")
@@ -50,16 +52,35 @@ def judge_network(record: Record, findings: Findings) -> None:
         if event.text("fam") in _INET:
             makers[_address(event)] = event
     received: set[tuple[str, int]] = set()
-    queried = {_host(flow, "dst") for flow in record.flows if flow.text("proto") == "dns" or flow.mapping("dns")}
+    carried = _carried_queries(record)
     for flow in record.flows:
         dst, port = _host(flow, "dst"), flow.integer("port")
         received.add((dst, port))
-        carrier = port == _DNS_PORT and dst in queried and flow.text("proto") == "tcp" and not flow.mapping("dns")
+        # A connection to the name server: each query it carried has its own flow. Every byte must be one of theirs.
+        carrier = flow.text("proto") == "tcp" and carried.get(_conversation(flow)) == flow.integer("len", -1)
         if carrier and not hit_list(flow):
-            continue  # the connection that carried queries, each of which has its own flow
+            continue
         _flow(record, findings, services, flow, makers)
     _names_together(record, findings)
     _calls(record, findings, services, received)
+
+
+def _carried_queries(record: Record) -> dict[tuple[str, str], int]:
+    """Conversation with the name server → bytes its queries take over TCP, where a length goes before each."""
+    carried: dict[tuple[str, str], int] = {}
+    for flow in record.flows:
+        if _is_query(flow) and _host(flow, "dst") == catalogue.NAMESERVER and flow.integer("port") == _DNS_PORT:
+            key = _conversation(flow)
+            carried[key] = carried.get(key, 0) + flow.integer("len") + 2
+    return carried
+
+
+def _is_query(flow: Event) -> bool:
+    return flow.text("proto") == "dns" or bool(flow.mapping("dns"))
+
+
+def _conversation(flow: Event) -> tuple[str, str]:
+    return f"{_host(flow, 'dst')} {flow.integer('port')}", repr(flow.data.get("src"))
 
 
 # ---- what the sink received ----------------------------------------------------------------------------------------
@@ -73,7 +94,7 @@ def _flow(
     actor = flow if flow.pid or maker is None else maker
     proofs = (flow,) if maker is None else (flow, maker)
     dns = flow.mapping("dns")
-    if flow.text("proto") == "dns" or dns:
+    if _is_query(flow):
         _query(record, findings, services, flow, dns, actor)
         return
     http, tls = flow.mapping("http"), flow.mapping("tls")
@@ -160,7 +181,14 @@ def _query(
                      actor=actor)  # fmt: skip
 
     rule = record.rules.network.names(name) or record.rules.share_input.names(name)
-    if hits and rule is not None:
+    dst, port = _host(flow, "dst"), flow.integer("port")
+    if dst and (dst != catalogue.NAMESERVER or port != _DNS_PORT) and not _server_named(record, services, dst, port):
+        detail = f"{detail} at {dst}:{port}".strip()
+        add(2, FORBIDDEN, "a query to a name server of its own, which no network pattern names")
+    elif not flow.flag("zone") and _overfull(flow, value if isinstance(value, str) else ""):
+        detail = f"{detail} {flow.integer('len')} bytes".strip()
+        add(2, FORBIDDEN, "a query that holds more than its question")
+    elif hits and rule is not None:
         add(5, FORBIDDEN, "a planted secret or input content in the labels of an allowed name")
     elif rule is not None:
         add(2, ALLOWED, f"contract: network {rule}")
@@ -170,6 +198,20 @@ def _query(
         add(2, NOTED, "a name of the machine itself")
     else:
         add(2, FORBIDDEN, "no network pattern covers the name")
+
+
+def _server_named(record: Record, services: Services, dst: str, port: int) -> bool:
+    return services.covers((dst,), port) or any(
+        rules.rule(protocol, (dst,), port) is not None
+        for rules in (record.rules.network, record.rules.share_input)
+        for protocol in ("udp", "tcp")
+    )
+
+
+def _overfull(flow: Event, name: str) -> bool:
+    """Whether a query, or the mean of several told in sum, is longer than a plain query for its name can be."""
+    queries = max(1, flow.integer("n"))
+    return flow.integer("len") > queries * (_QUERY_BESIDES + len(name.encode("utf-8", "surrogatepass")))
 
 
 def _names_together(record: Record, findings: Findings) -> None:
@@ -278,7 +320,7 @@ def _reach(
     record: Record, findings: Findings, services: Services, event: Event, received: set[tuple[str, int]]
 ) -> None:
     host, port = _address(event)
-    if not host or (host, port) in received:
+    if not host or ((host, port) in received and event.result != "denied"):
         return  # a send on a connected socket, or told by the sink in full
     datagram = event.text("typ") == "dgram"
     if event.syscall == "connect" and datagram and event.result != "denied":

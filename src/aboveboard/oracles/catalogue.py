@@ -373,6 +373,9 @@ WITNESS_EVENTS: dict[str, frozenset[str]] = {
     "canary": frozenset(),
 }
 
+#: Where a world answers queries for names.
+NAMESERVER = "10.0.2.3"
+
 # ---- places --------------------------------------------------------------------------------------------------------
 
 #: System files every program may look at, whatever the world's ``runtime`` roots say.
