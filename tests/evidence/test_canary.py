@@ -191,12 +191,93 @@ def test_bombs_and_nests_end_at_the_budget() -> None:
     assert time.process_time() - start < 30
 
 
+NOISE: dict[str, Callable[[int], bytes]] = {
+    "zeros": bytes,
+    "letters": lambda size: b"A" * size,
+    "a short period": lambda size: b"abcd0123x" * (size // 9),
+    "random bytes": lambda size: random.Random(2).randbytes(size),
+    "a table": lambda size: b'{"name": "row", "value": 0}\n' * (size // 28),
+}
+#: Those that are one piece and need no folding, which is for little data only.
+WHOLE = ["raw", "base64", "base64 at offset 1", "base64, URL-safe", "base32", "hex", "HEX", "reversed", "rot13",
+         "utf-16-le", "url", "gzip", "zlib", "bz2", "xz", "JSON escapes"]  # fmt: skip
+
+
+@pytest.mark.parametrize("noise", NOISE)
+@pytest.mark.parametrize("how", WHOLE)
+def test_a_value_is_found_in_much_data_that_holds_nothing_else(how: str, noise: str) -> None:
+    size = 300_000
+    data = NOISE[noise](size) + b"\n" + ENCODERS[how](VALUE.encode()) + b"\n" + NOISE[noise](size)
+    assert {hit.id for hit in SCANNER.scan(data)} == {"aws"}
+    stream = SCANNER.stream()
+    for at in range(0, len(data), 100_000):
+        stream.feed(data[at : at + 100_000])
+    assert {hit.id for hit in stream.close()} == {"aws"}
+
+
+def test_a_wide_value_is_found_among_narrow_text() -> None:
+    text = b"an ordinary line of a log file\n" * 100
+    for encoding in ("utf-16-le", "utf-16-be", "utf-32-le"):
+        assert {hit.id for hit in SCANNER.scan(text + VALUE.encode(encoding) + text)} == {"aws"}
+
+
+def test_noise_does_not_use_up_what_real_streams_need() -> None:
+    # Two bytes that may start a zlib stream, followed by what is none.
+    noise = b"x\x9c\xff\xff" * 64
+    assert {hit.id for hit in SCANNER.scan(noise + gzip.compress(b"report " * 90 + VALUE.encode()))} == {"aws"}
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.binary(min_size=8, max_size=40), min_size=1, max_size=6, unique=True),
+    st.binary(max_size=60),
+    st.sampled_from([0, 900, 5000]),
+    st.integers(0, 5),
+)
+def test_no_value_slips_through_the_sieve(values: list[bytes], before: bytes, pad: int, which: int) -> None:
+    chosen = which % len(values)
+    scanner = Scanner({str(index): value for index, value in enumerate(values)})
+    assert str(chosen) in {hit.id for hit in scanner.scan(before + values[chosen] + b"-" * pad)}
+
+
 def test_a_mebibyte_takes_well_under_a_second() -> None:
     scanner = Scanner({f"c{n}": f"{n:04}-{VALUE}" for n in range(50)})
     words = random.Random(1).choices(["alpha", "bravo", "charlie", "a", "of", "1234"], k=220_000)
     data = " ".join(words).encode()[: 1 << 20]
     best = min(_seconds(scanner, data) for _ in range(3))
     assert best < 1.0
+
+
+#: Seconds of processor time a mebibyte may take; twice what is promised, for a busy machine.
+BARS = {"constant": 0.08, "zeros": 0.08, "random": 0.08, "base64": 0.8, "base64 in lines": 0.8}
+
+
+@pytest.mark.parametrize("what", BARS)
+def test_data_that_cannot_hold_anything_is_seen_to_hold_nothing_fast(what: str) -> None:
+    scanner = Scanner({f"c{n}": f"{n:04}-{VALUE[:27]}" for n in range(115)})
+    noise = random.Random(4).randbytes(1 << 20)
+    data = {
+        "constant": b"x" * (1 << 20),
+        "zeros": bytes(1 << 20),
+        "random": noise,
+        "base64": base64.b64encode(noise)[: 1 << 20],
+        "base64 in lines": base64.encodebytes(noise)[: 1 << 20],
+    }[what]
+    assert min(_seconds(scanner, data) for _ in range(5)) < BARS[what]
+
+
+def test_a_scanner_that_is_not_used_costs_nothing() -> None:
+    canaries = {f"/home/dev/{n}": f"{n:04}-{VALUE[:27]}" for n in range(115)}
+    payload = f"token:{canaries['/home/dev/7']}".encode()
+
+    def seconds(build: Callable[[], object]) -> float:
+        start = time.process_time()
+        build()
+        return time.process_time() - start
+
+    assert min(seconds(lambda: Scanner(canaries)) for _ in range(9)) < 0.001
+    assert min(seconds(lambda: Scanner(canaries).scan(payload)) for _ in range(9)) < 0.004
+    assert [hit.id for hit in Scanner(canaries).scan(payload)] == ["/home/dev/7"]
 
 
 def _seconds(scanner: Scanner, data: bytes) -> float:

@@ -16,7 +16,22 @@ from aboveboard.evidence import Evidence
 from aboveboard.oracles.catalogue import CLASSES, REQUIRED, WITNESS_EVENTS
 from aboveboard.oracles.process import conditional_effects, judge
 
-from .records import HOME, WITNESSES, WS, changed, executed, flow, http, net, opened, query, record, verdict, written
+from .records import (
+    HOME,
+    WITNESSES,
+    WS,
+    Fields,
+    changed,
+    executed,
+    flow,
+    http,
+    net,
+    opened,
+    query,
+    record,
+    verdict,
+    written,
+)
 from .test_kinds import FORBIDDEN, NOTED, TWINS
 
 DEFAULT = Contract.default()
@@ -68,17 +83,65 @@ def test_a_breach_outweighs_doubt_and_the_doubt_is_still_told() -> None:
     assert {reason.code for reason in result.reasons} == {"no-end"}
 
 
-def test_a_lower_tier_is_accepted_only_by_a_contract_that_says_so() -> None:
-    header = {"tier": "N"}
-    names = {name for needed in REQUIRED["N"].values() for name in needed}
-    lines = [json.loads(event) for event in _lines(record(header=header))]
-    lines[2:2] = [{"e": "witness", "name": name, "ok": True} for name in sorted(names - set(WITNESSES))]
+def test_a_search_that_was_cut_short_weakens_what_is_known_of_secrets() -> None:
+    result = judge(record({"e": "limit", "what": "scan", "d": "256 MiB"}), DEFAULT)
+    assert result.verdict == "indeterminate"
+    assert [(reason.code, reason.channel) for reason in result.reasons] == [("limit", "secret")]
+    assert result.assurance.classes["secret"] == ("partial", ("canary",), ())
+    assert [(e.kind, e.disposition) for e in result.effects] == [(22, "noted")]
+
+
+def of_tier(tier: str, *events: Fields) -> Evidence:
+    """A record of a lower tier, with the witnesses that it has."""
+    names = sorted({name for needed in REQUIRED[tier].values() for name in needed})
+    lines = [json.loads(event) for event in _lines(record(*events, header={"tier": tier}))]
+    lines = [line for line in lines if line["e"] not in ("witness", "end", "packets", "pids")]
+    lines[1:1] = [{"e": "witness", "name": name, "ok": True} for name in names]
     for number, line in enumerate(lines):
         line["i"] = number
         line.pop("h", None)
-    evidence = Evidence.from_events(lines)
-    assert codes(evidence)[0] == "indeterminate"
-    assert judge(evidence, DEFAULT.replace(minimum_tier="N")).verdict == "clean"
+    return Evidence.from_events([*lines, {"e": "end", "reason": "exit", "lost": 0, "counts": {}}])
+
+
+@pytest.mark.parametrize(("tier", "refused", "accepted"), [("N", "UR", "NP"), ("P", "NUR", "P")])
+def test_a_lower_tier_is_accepted_only_by_a_contract_that_says_so(tier: str, refused: str, accepted: str) -> None:
+    evidence = of_tier(tier)
+    for minimum in refused:
+        result = judge(evidence, DEFAULT.replace(minimum_tier=minimum))
+        assert result.verdict == "indeterminate"
+        assert [reason.code for reason in result.reasons] == ["tier"]
+    for minimum in accepted:
+        assert judge(evidence, DEFAULT.replace(minimum_tier=minimum)).verdict == "clean"
+
+
+@pytest.mark.parametrize(
+    ("tier", "lacking"),
+    [
+        ("N", {"transmission": ("packets",), "process": ("pidns",)}),
+        ("P", {"read": ("notify",), "transmission": ("packets",), "process": ("pidns", "notify")}),
+    ],
+)
+def test_a_lower_tier_says_which_classes_it_watches_in_part(tier: str, lacking: dict[str, tuple[str, ...]]) -> None:
+    state = judge(of_tier(tier), DEFAULT.replace(minimum_tier=tier)).assurance
+    assert not state.complete
+    assert {n: entry.missing for n, entry in state.classes.items() if entry.status == "partial"} == lacking
+    assert all(entry.proven for entry in state.classes.values())
+
+
+@pytest.mark.parametrize(
+    ("tier", "witness"), [(t, w) for t in "NP" for w in sorted({n for v in REQUIRED[t].values() for n in v})]
+)
+def test_a_lower_tier_without_one_of_its_witnesses_is_indeterminate(tier: str, witness: str) -> None:
+    served = {name for name, needed in REQUIRED[tier].items() if witness in needed}
+    result = judge(of_tier(tier), DEFAULT.replace(minimum_tier=tier), disabled={witness})
+    assert result.verdict == "indeterminate"
+    assert {reason.channel for reason in result.reasons if reason.code == "witness-missing"} == served
+
+
+@pytest.mark.parametrize(("tier", "witnesses"), [("N", ("walk", "notify")), ("P", ("walk", "ptrace"))])
+def test_effects_name_the_witnesses_that_the_tier_has(tier: str, witnesses: tuple[str, ...]) -> None:
+    (effect,) = judge(of_tier(tier, *written(f"{WS}/x")), DEFAULT).forbidden
+    assert effect.witnesses == witnesses
 
 
 @pytest.mark.parametrize("witness", WITNESSES)

@@ -505,12 +505,42 @@ def test_a_walk_out_of_time_says_so(witness: Witness) -> None:
     assert [r["what"] for r in records if r["e"] == "limit"] == ["wall"]
 
 
-def test_a_search_that_was_cut_says_so(witness: Witness) -> None:
+@pytest.mark.parametrize("limits", [WalkLimits(scan_bytes=1 << 20), WalkLimits(scan_seconds=0.001)])
+def test_a_search_that_was_cut_says_so(limits: WalkLimits, witness: Witness) -> None:
     def act(root: Path) -> None:
         (root / "big").write_bytes(os.urandom(3 << 20))
 
-    records = witness(act, limits=WalkLimits(scan_bytes=1 << 20), scanner=Scanner({"k": CANARY}))
-    assert [r["what"] for r in records if r["e"] == "limit"] == ["payload"]
+    records = witness(act, limits=limits, scanner=Scanner({"k": CANARY}))
+    [limit] = [r for r in records if r["e"] == "limit"]
+    assert limit["what"] == "scan"
+    assert "big" in limit["d"]
+
+
+@pytest.mark.parametrize(("budget", "found"), [(150_000, False), (1 << 20, True)])
+def test_the_budget_of_the_search_is_one_for_all_files(budget: int, found: bool, witness: Witness) -> None:
+    def act(root: Path) -> None:
+        (root / "a").write_bytes(os.urandom(100_000))
+        (root / "b").write_bytes(os.urandom(100_000))
+        (root / "c").write_text(CANARY)
+
+    records = witness(act, limits=WalkLimits(scan_bytes=budget), scanner=Scanner({"k": CANARY}))
+    assert [r["what"] for r in records if r["e"] == "limit"] == ([] if found else ["scan"])
+    changes = [r for r in records if r["e"] == "change"]
+    assert [("h256" in r, "canaries" in r) for r in changes] == [(True, False), (True, False), (True, found)]
+
+
+@pytest.mark.parametrize("fill", ["constant", "random"])
+def test_large_files_that_hold_nothing_are_searched_fast(fill: str, witness: Witness) -> None:
+    size = 16 << 20
+
+    def act(root: Path) -> None:
+        (root / "big").write_bytes(b"x" * size if fill == "constant" else os.urandom(size))
+
+    scanner = Scanner({f"k{n}": f"{n:03}-{CANARY}" for n in range(115)})
+    begin = time.thread_time()
+    records = witness(act, scanner=scanner)
+    assert time.thread_time() - begin < 2.5  # 64 MiB take as long on a quiet machine; this allows for a busy one
+    assert [r["e"] for r in records] == ["change"]
 
 
 # --- the overlay only ------------------------------------------------------------------------------------------

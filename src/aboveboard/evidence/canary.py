@@ -5,6 +5,10 @@ it derives *views* of the data (base64 runs decoded, compressed streams inflated
 the plain values in each, and does so again on the views, up to three layers deep. One pass over a view costs the same
 whatever the layers, so the work is bounded by a byte budget, and hostile data (bombs, nesting) ends at the budget.
 
+Most data holds nothing, and that has to be cheap to see: a view is made only where the data has the alphabet for it in
+a run long enough to hold a value, what only repeats is looked at once, and one look at every eighth byte position
+rules out all values together.
+
 What it cannot see is encryption, and encodings it does not know: a hit is proof, the absence of one is not.
 """
 
@@ -13,6 +17,7 @@ from __future__ import annotations
 import bz2
 import lzma
 import re
+import sys
 import zlib
 from binascii import Error as BinasciiError
 from binascii import a2b_base64, unhexlify
@@ -32,7 +37,11 @@ MAX_INPUT_BYTES = 512 << 10
 
 _MAX_BUDGET = 128 << 20
 _MAX_INFLATED = 4 << 20
+#: Compressed streams of one buffer: that gave much, and that were tried. In noise a stream seems to start every few
+#: thousand bytes, and gives a few bytes or none; these must not use up what real ones need.
 _MAX_STREAMS = 64
+_MAX_TRIED = 512
+_MUCH = 256
 #: Comparisons of a word of the data with its places in the input: in all, and for one word.
 _MAX_CANDIDATES = 20_000
 _MAX_PLACES = 512
@@ -40,16 +49,34 @@ _LZMA_MEMORY = 64 << 20
 _MAX_JOINED = 128 << 10
 _MAX_REVERSED = 256 << 10
 _MIN_RUN = 16
+#: Up to this size, looking up every word of the data is cheaper than preparing every word of the values.
+_FEW_BYTES = 1024
+#: Repetition is looked for in blocks of this size; a multiple of every encoding's unit.
+_BLOCK = 4096
 
-_BASE64_RUN = re.compile(rb"[A-Za-z0-9+/_-]{%d,}" % _MIN_RUN)
-_BASE32_RUN = re.compile(rb"[A-Z2-7]{%d,}|[a-z2-7]{%d,}" % (_MIN_RUN, _MIN_RUN))
-_HEX_RUN = re.compile(rb"[0-9a-fA-F]{%d,}" % _MIN_RUN)
+
+def _alphabet(characters: bytes) -> bytes:
+    """A table for ``bytes.translate``: 1 for the characters, 0 for all others."""
+    return bytes(byte in characters for byte in range(256))
+
+
+_UPPER, _DIGITS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ", b"0123456789"
+_BASE64 = _alphabet(_UPPER + _UPPER.lower() + _DIGITS + b"+/_-")
+_BASE32 = (_alphabet(_UPPER + b"234567"), _alphabet(_UPPER.lower() + b"234567"))
+_HEX = _alphabet(_DIGITS + b"abcdefABCDEF")
+#: 1 for what every text encoding of a value is made of, its line ends and separators included; 0 for NUL, 2 for others.
+_TEXT = bytes(byte and 2 - (0x20 <= byte < 0x7F or byte in b"\t\r\n") for byte in range(256))
+_WIDE_RUN = 8
+_WIDE_TEXT = (b"\1\0" * _WIDE_RUN, b"\1\0\0\0" * _WIDE_RUN)
+
 _PERCENT = re.compile(rb"%([0-9a-fA-F]{2})")
 _BACKSLASH = re.compile(rb"\\(?:u00([0-9a-fA-F]{2})|x([0-9a-fA-F]{2})|([\\/\"'nrtbf]))")
 _LETTERS = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"b": b"\b", b"f": b"\f"}
-_STREAM = re.compile(
-    rb"\x1f\x8b\x08|\x78[\x01\x5e\x9c\xda]|BZh[1-9]1AY&SY|\xfd7zXZ\x00|\x5d\x00\x00[\x00-\xff]{2}|PK\x03\x04"
-)
+#: (bytes that give a compressed stream away, how far into the stream they stand).
+_STREAMS = (
+    (b"\x1f\x8b\x08", 0), (b"x\x9c", 0), (b"x\x01", 0), (b"x\x5e", 0), (b"x\xda", 0), (b"1AY&SY", 4),
+    (b"\xfd7zXZ\0", 0), (b"]\0\0", 0), (b"PK\x03\x04", 0),
+)  # fmt: skip
 #: Removed to put together again what was cut over labels, lines, cells or quoted pieces; no character of an encoding.
 _GLUE = b" \t\r\n.,:;|&\"'"
 #: Removed from data and value alike before the folded comparison.
@@ -170,40 +197,25 @@ class Scanner:
     """
 
     def __init__(self, canaries: Mapping[str, bytes | str], inputs: InputIndex | None = None) -> None:
-        self._needles: list[tuple[str, str, bytes]] = []
-        self._folded: list[tuple[str, bytes]] = []
+        self._values: list[tuple[str, bytes]] = []
         self._inputs = inputs if inputs else None
-        self._short: list[tuple[str, str, bytes]] = []
-        words: set[int] = set()
+        self._forms: _Forms | None = None
         longest = SHINGLE_BYTES
+        shortest = SHINGLE_BYTES if inputs else MAX_INPUT_BYTES
         for name, given in canaries.items():
             value = given.encode("utf-8", "surrogateescape") if isinstance(given, str) else bytes(given)
             if len(value) < MIN_VALUE_BYTES:
                 raise ValueError(f"canary {name!a} has {len(value)} bytes; plant a value of {MIN_VALUE_BYTES} or more")
             longest = max(longest, len(value))
-            self._needles.append((name, "raw", value))
-            if value[::-1] != value:
-                self._needles.append((name, "reversed", value[::-1]))
-            rotated = value.translate(_ROT13)
-            if rotated != value:
-                self._needles.append((name, "rot13", rotated))
-            folded = _fold(value)
-            if len(folded) >= 12:
-                self._folded.append((name, folded))
-        for needle in self._needles:
-            if len(needle[2]) < 15:
-                self._short.append(needle)
-            for offset in range(8):
-                words.update(_words(needle[2], offset))
-        # Wherever a value of 15 bytes or more lies in the data, one aligned word of the data is a word of the value:
-        # one look at the data tells for all values that none of them is there, which is the usual answer.
-        self._words = frozenset(words)
+            shortest = min(shortest, len(value))
+            self._values.append((name, value))
         #: Bytes of two neighbouring windows that must overlap: the longest value in its longest encoding.
         self.overlap = min(longest * 4 + 64, 64 << 10)
+        self._shortest = shortest
 
     def scan(self, data: bytes, at: str = "") -> tuple[Hit, ...]:
         """Every value found in ``data``, each once per way of hiding; ``at`` is copied into the hits."""
-        if not self._needles and self._inputs is None:
+        if not self._values and self._inputs is None:
             return ()
         return tuple(_Pass(self, bytes(data), at).run())
 
@@ -252,6 +264,64 @@ class Scanner:
     def stream(self, at: str = "") -> StreamScanner:
         """A scanner for data that comes in pieces and must not be held whole."""
         return StreamScanner(self, at)
+
+
+class _Forms:
+    """What is looked for in every view: each value as it is, reversed and rotated, and folded.
+
+    Made at the first scan, because a world that sends nothing and leaves nothing behind never needs it.
+    """
+
+    def __init__(self, values: Sequence[tuple[str, bytes]]) -> None:
+        self.needles: list[tuple[str, str, bytes]] = []
+        self.folded: list[tuple[str, bytes]] = []
+        #: Whether every value is printable ASCII, as all that is planted is.
+        self.text = True
+        for name, value in values:
+            self.needles.append((name, "raw", value))
+            if value[::-1] != value:
+                self.needles.append((name, "reversed", value[::-1]))
+            rotated = value.translate(_ROT13)
+            if rotated != value:
+                self.needles.append((name, "rot13", rotated))
+            folded = _fold(value)
+            if len(folded) >= 12:
+                self.folded.append((name, folded))
+            self.text = self.text and value.translate(_TEXT) == b"\1" * len(value)
+        self._needles = _Sieve([needle for _, _, needle in self.needles])
+        self._folded = _Sieve([needle for _, needle in self.folded])
+
+    def likely(self, data: bytes) -> Iterator[tuple[str, str, bytes]]:
+        """The needles that ``data`` may hold."""
+        return (self.needles[index] for index in self._needles.likely(data))
+
+    def likely_folded(self, folded: bytes) -> Iterator[tuple[str, bytes]]:
+        """The folded needles that folded data may hold."""
+        return (self.folded[index] for index in self._folded.likely(folded))
+
+
+class _Sieve:
+    """Tells quickly that none of many needles, each of 8 bytes or more, is in some data, which is the usual answer."""
+
+    def __init__(self, needles: Sequence[bytes]) -> None:
+        self._all = needles
+        #: First word of a needle → the needles that start with it.
+        self._heads: dict[int, list[int]] = {}
+        for index, needle in enumerate(needles):
+            self._heads.setdefault(int.from_bytes(needle[:8], sys.byteorder), []).append(index)
+        self._short = [index for index, needle in enumerate(needles) if len(needle) < 15]
+        self._words: frozenset[int] | None = None
+
+    def likely(self, data: bytes) -> Sequence[int]:
+        """Indexes of the needles that may be there."""
+        if len(data) <= _FEW_BYTES:
+            heads = self._heads
+            hits = (heads.keys() & set(_words(data, offset)) for offset in range(min(8, len(data))))
+            return sorted({index for words in hits for word in words for index in heads[word]})
+        if self._words is None:
+            self._words = _words_of(self._all)
+        # Wherever a needle of 15 bytes or more lies in the data, one aligned word of the data is a word of the needle.
+        return self._short if self._words.isdisjoint(_words(data, 0)) else range(len(self._all))
 
 
 class StreamScanner:
@@ -349,6 +419,9 @@ class _Pass:
     """One scan of one buffer: the budget and the hits of it."""
 
     def __init__(self, scanner: Scanner, data: bytes, at: str, *, depth: int = MAX_DEPTH, prefix: str = "") -> None:
+        if scanner._forms is None:
+            scanner._forms = _Forms(scanner._values)
+        self._forms = scanner._forms
         self._scanner = scanner
         self._data = data
         self._at = at
@@ -356,6 +429,7 @@ class _Pass:
         self._prefix = prefix
         self._budget = min(_MAX_BUDGET, 48 * max(len(data), 256 << 10))
         self._streams = _MAX_STREAMS
+        self._tries = _MAX_TRIED
         self._hits: dict[tuple[str, str], Hit] = {}
 
     def run(self) -> Iterable[Hit]:
@@ -367,6 +441,7 @@ class _Pass:
                 if len(data) > self._budget:
                     continue
                 self._budget -= len(data)
+                data = _condensed(data, self._scanner.overlap)
                 self._search(path, data)
                 if depth < self._depth:
                     for name, view in self._views(data, outermost=depth == 0):
@@ -376,14 +451,12 @@ class _Pass:
         return self._hits.values()
 
     def _search(self, path: str, data: bytes) -> None:
-        scanner = self._scanner
-        likely = not scanner._words.isdisjoint(_words(data, 0))
-        for name, how, needle in scanner._needles if likely else scanner._short:
+        for name, how, needle in self._forms.likely(data):
             if needle in data:
                 self._found(name, path, how)
-        if self._scanner._folded and len(data) <= _MAX_JOINED:
+        if self._forms.folded and len(data) <= _MAX_JOINED:
             folded = _fold(data)
-            for name, needle in self._scanner._folded:
+            for name, needle in self._forms.likely_folded(folded):
                 if needle in folded and not any(hit == name for hit, _ in self._hits):
                     self._found(name, path, "split")
         if self._scanner._inputs is not None:
@@ -399,6 +472,16 @@ class _Pass:
             self._hits.setdefault((name, enc), Hit(name, enc, self._at))
 
     def _views(self, data: bytes, *, outermost: bool) -> Iterator[tuple[str, bytes]]:
+        kinds = data.translate(_TEXT)
+        zeros = data.count(b"\0")
+        if zeros * 3 > len(data) or (zeros and any(wide in kinds for wide in _WIDE_TEXT)):
+            yield "utf-16", data.replace(b"\0", b"")
+        # Where no run of text is long enough for a value, nothing is encoded as text.
+        if not self._forms.text or b"\1" * min(self._scanner._shortest, _MIN_RUN) in kinds:
+            yield from self._texts(data, outermost=outermost)
+        yield from self._inflated(data)
+
+    def _texts(self, data: bytes, *, outermost: bool) -> Iterator[tuple[str, bytes]]:
         if b"%" in data:
             view = _PERCENT.sub(lambda match: unhexlify(match[1]), data)
             if view != data:
@@ -407,53 +490,94 @@ class _Pass:
             view = _BACKSLASH.sub(_unescape, data)
             if view != data:
                 yield "escape", view
-        if data.count(b"\0") * 3 > len(data):
-            yield "utf-16", data.replace(b"\0", b"")
+        # In little data, pieces of a value that were encoded one by one are found by folding; in much, a run must hold
+        # the whole of it.
+        least = MIN_VALUE_BYTES if len(data) <= _MAX_JOINED else min(self._scanner._shortest, SHINGLE_BYTES)
         unwrapped = data.translate(None, b"\r\n") if b"\n" in data else data
-        yield from _decoded(unwrapped)
-        yield from self._inflated(data)
+        yield from _decoded(unwrapped, least)
         if outermost:
             if len(data) <= _MAX_JOINED:
                 joined = data.translate(None, _GLUE)
                 if joined != unwrapped:
-                    yield from _decoded(joined)
+                    yield from _decoded(joined, least)
             if len(data) <= _MAX_REVERSED:
-                for name, view in _decoded(unwrapped[::-1]):
+                for name, view in _decoded(unwrapped[::-1], least):
                     yield f"reversed+{name}", view
-                for name, view in _decoded(unwrapped.translate(_ROT13)):
+                for name, view in _decoded(unwrapped.translate(_ROT13), least):
                     if name == "base64":
                         yield f"rot13+{name}", view
 
     def _inflated(self, data: bytes) -> Iterator[tuple[str, bytes]]:
-        for match in _STREAM.finditer(data):
-            if self._streams <= 0:
+        for start in _stream_starts(data):
+            if self._streams <= 0 or self._tries <= 0:
                 return
-            start = match.start()
-            if match[0].startswith(b"\x78") and int.from_bytes(match[0], "big") % 31:
-                continue
             skip = 0
             name = "zip"
             inflater: _Inflater
-            if match[0] == b"PK\x03\x04":
-                head = data[start : start + 30]
+            head = data[start : start + 30]
+            if head.startswith(b"PK"):
                 if len(head) < 30 or head[8:10] != b"\x08\0":
                     continue
                 skip = 30 + int.from_bytes(head[26:28], "little") + int.from_bytes(head[28:30], "little")
                 inflater = zlib.decompressobj(-15)
             else:
-                found = _inflater(match[0])
+                found = _inflater(head)
                 if found is None:
                     continue
                 name, inflater = found
-            self._streams -= 1
-            plain = _inflate_bounded(inflater, data[start + skip :], min(_MAX_INFLATED, self._budget))
+            self._tries -= 1
+            plain = _inflate_bounded(inflater, data, start + skip, min(_MAX_INFLATED, self._budget))
+            if len(plain) > _MUCH:
+                self._streams -= 1
             if plain:
                 yield name, plain
 
 
-def _decoded(data: bytes) -> Iterator[tuple[str, bytes]]:
-    """Views with base64, base32 and hexadecimal runs decoded: one view per alignment, runs joined by a newline."""
-    runs = _BASE64_RUN.findall(data)
+def _condensed(data: bytes, overlap: int) -> bytes:
+    """``data`` without what only repeats itself, for as far as a value can reach.
+
+    A stretch of equal blocks holds nothing that two of them do not hold, and what repeats with any other period from
+    start to end nothing that its start does not hold.
+    """
+    if len(data) <= 4 * _BLOCK:
+        return data
+    enough = max(overlap, _BLOCK) + 2 * _BLOCK
+    period = data.find(data[:32], 1, _BLOCK)
+    if period > 0 and len(data) > enough and data[period:] == data[:-period]:
+        return data[:enough]
+    if overlap > _BLOCK:
+        return data
+    kept = []
+    last = before = b""
+    for start in range(0, len(data), _BLOCK):
+        block = data[start : start + _BLOCK]
+        if block != last or block != before:
+            kept.append(block)
+        last, before = block, last
+    return b"".join(kept) if len(kept) * _BLOCK < len(data) else data
+
+
+def _runs(data: bytes, alphabet: bytes, least: int) -> list[bytes]:
+    """The longest stretches of at least ``least`` characters of an alphabet (a table of :func:`_alphabet`)."""
+    marked = data.translate(alphabet)
+    enough = b"\1" * least
+    found = []
+    start = marked.find(enough)
+    while start >= 0:
+        end = marked.find(b"\0", start + least)
+        if end < 0:
+            end = len(data)
+        found.append(data[start:end])
+        start = marked.find(enough, end)
+    return found
+
+
+def _decoded(data: bytes, least: int) -> Iterator[tuple[str, bytes]]:
+    """Views with base64, base32 and hexadecimal runs decoded: one view per alignment, runs joined by a newline.
+
+    Only runs are looked at that are long enough to hold ``least`` bytes (and 16 characters).
+    """
+    runs = _runs(data, _BASE64, max(_MIN_RUN, -(-least * 4 // 3)))
     if not runs:
         return
     for shift in range(4):
@@ -469,14 +593,29 @@ def _decoded(data: bytes) -> Iterator[tuple[str, bytes]]:
         if pieces:
             yield "base64", b"\n".join(pieces)
     # Hexadecimal and base32 runs of one case lie within base64 runs: no run there, none here.
-    hexadecimal = _HEX_RUN.findall(data)
+    data = b"\n".join(runs)
+    hexadecimal = _runs(data, _HEX, max(_MIN_RUN, 2 * least))
     for shift in range(2 if hexadecimal else 0):
         yield "hex", b"\n".join(unhexlify(run[shift : len(run) - (len(run) - shift) % 2]) for run in hexadecimal)
-    runs = _BASE32_RUN.findall(data)
+    runs = [run for alphabet in _BASE32 for run in _runs(data, alphabet, max(_MIN_RUN, -(-least * 8 // 5)))]
     if runs:
         numbers = [(int(run.upper().translate(_TO_BASE_32), 32), len(run) * 5) for run in runs]
         for shift in range(8):
             yield "base32", b"\n".join((number << shift).to_bytes((bits + 15) // 8, "big") for number, bits in numbers)
+
+
+def _stream_starts(data: bytes) -> list[int]:
+    """Where a compressed stream may begin, in order; of each kind the first few."""
+    starts = []
+    for magic, offset in _STREAMS:
+        position = data.find(magic)
+        for _ in range(_MAX_STREAMS):
+            if position < 0:
+                break
+            if position >= offset:
+                starts.append(position - offset)
+            position = data.find(magic, position + 1)
+    return sorted(starts)
 
 
 def _inflater(magic: bytes) -> tuple[str, _Inflater] | None:
@@ -493,11 +632,12 @@ def _inflater(magic: bytes) -> tuple[str, _Inflater] | None:
     return None
 
 
-def _inflate_bounded(inflater: _Inflater, data: bytes, limit: int) -> bytes:
-    """Up to ``limit`` bytes of plain text; what was inflated before an error counts too."""
+def _inflate_bounded(inflater: _Inflater, data: bytes, begin: int, limit: int) -> bytes:
+    """Up to ``limit`` bytes of the plain text of the stream that starts at ``begin``; what was inflated before an error
+    counts too."""
     plain = bytearray()
     # Small steps, so that the good start of a damaged or wrongly guessed stream is not lost with the rest.
-    for start in range(0, len(data), 16 << 10):
+    for start in range(begin, len(data), 16 << 10):
         piece = data[start : start + (16 << 10)]
         try:
             while len(plain) < limit:
@@ -524,6 +664,16 @@ def _words(data: bytes, offset: int) -> memoryview:
     """The 8-byte words of ``data`` from ``offset`` on, as integers."""
     usable = max(0, len(data) - offset) // 8 * 8
     return memoryview(data)[offset : offset + usable].cast("Q")
+
+
+def _words_of(needles: Iterable[bytes]) -> frozenset[int]:
+    """Every 8-byte word of every needle, at any offset."""
+    # Seven bytes between two needles keep them apart; words that lie across are in no data but by accident.
+    pool = b"\xf5\0\xf7\1\xfe\0\xfd".join(needles)
+    words: set[int] = set()
+    for offset in range(8):
+        words.update(_words(pool, offset))
+    return frozenset(words)
 
 
 def _fold(data: bytes) -> bytes:

@@ -93,8 +93,8 @@ class Reason(NamedTuple):
 class ClassAssurance(NamedTuple):
     """How well one class of effects was watched.
 
-    ``status``: ``complete`` (every witness the tier needs was proven and lost nothing), ``partial`` (some), ``absent``
-    (none). ``proven`` and ``missing`` are witness names.
+    ``status``: ``complete`` (every witness the tier needs was proven and lost nothing), ``partial`` (some, or all that
+    a tier below U has, or not all was searched), ``absent`` (none). ``proven`` and ``missing`` are witness names.
     """
 
     status: str

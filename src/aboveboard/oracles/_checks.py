@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from aboveboard.contract import TIERS, canonical_host
 from aboveboard.evidence.verdict import ABSENT, COMPLETE, PARTIAL, Assurance, ClassAssurance, Reason
 from aboveboard.oracles import _places as places
-from aboveboard.oracles.catalogue import CHANGE, CLASSES, PROCESS, READ, REQUIRED, SECRET, TRANSMISSION
+from aboveboard.oracles.catalogue import CHANGE, CLASSES, LACKING, PROCESS, READ, REQUIRED, SECRET, TRANSMISSION
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -47,10 +47,11 @@ def assurance(record: Record, disabled: Collection[str]) -> Assurance:
         needed = required.get(name, ())
         present = tuple(witness for witness in needed if witness in proven)
         missing = tuple(witness for witness in needed if witness not in proven)
-        status = COMPLETE if needed and not missing else PARTIAL if present else ABSENT
+        lacking = LACKING.get(tier, {}).get(name, ())
+        status = COMPLETE if needed and not missing and not lacking else PARTIAL if present else ABSENT
         if name == SECRET and status == COMPLETE and any(event.text("what") == "scan" for event in record.limits):
             status = PARTIAL  # proven, but it did not look at everything
-        classes[name] = ClassAssurance(status, present, missing)
+        classes[name] = ClassAssurance(status, present, (*missing, *lacking))
     return Assurance(tier or "none", classes)
 
 
@@ -120,11 +121,13 @@ def _tier(record: Record, contract: Contract, state: Assurance, found: list[Reas
     if tier not in TIERS or TIERS.index(tier) < TIERS.index(contract.minimum_tier):
         found.append(Reason("tier", "", f"assurance tier {tier[:20]} is below {contract.minimum_tier}"))
     for name, entry in state.classes.items():
-        if entry.status == COMPLETE or (entry.status == PARTIAL and not entry.missing):
-            continue  # what a proven witness did not look at is a bound that was met, told as such
-        missing = ", ".join(entry.missing) or "every witness"
-        events = tuple(record.witnesses[w][1].number for w in entry.missing if w in record.witnesses)
-        details = [record.witnesses[w][1].text("detail") for w in entry.missing if w in record.witnesses]
+        # What the tier itself lacks the tier's letter tells, what a proven witness did not look at its limit.
+        gone = [witness for witness in REQUIRED.get(tier, {}).get(name, ()) if witness not in entry.proven]
+        if entry.proven and not gone:
+            continue
+        missing = ", ".join(gone) or "every witness"
+        events = tuple(record.witnesses[w][1].number for w in gone if w in record.witnesses)
+        details = [record.witnesses[w][1].text("detail") for w in gone if w in record.witnesses]
         told = "; ".join(detail for detail in details if detail)
         told = f" ({told[:200]})" if told else ""
         found.append(Reason("witness-missing", name, f"not proven, or switched off: {missing}{told}", events))

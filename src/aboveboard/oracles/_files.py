@@ -34,6 +34,7 @@ def judge_files(record: Record, findings: Findings, *, changes_seen: bool) -> No
     _credentials(record, findings)
     _environ(record, findings)
     _reads(record, findings)
+    _libraries(record, findings)
     _probes(record, findings)
     for path, change in record.changes.items():
         _change(record, findings, path, change)
@@ -130,6 +131,53 @@ def _own_configuration(record: Record, path: str, events: list[Event]) -> str:
 
 def _dotfile(record: Record, path: str) -> bool:
     return path[len(record.places.home) :].startswith("/.")
+
+
+def _libraries(record: Record, findings: Findings) -> None:
+    """Opens of shared objects that this run made: mapping them to be executed has no event, so they are noted."""
+    for path, events in record.read_back.items():
+        change = record.changes.get(path)
+        if path.startswith("/memfd:"):
+            why = "loads-dropped-library: memory that never was a file was opened as a loader does it"
+        elif change is not None:
+            if not _dropped(record, path, change) or not _shared_object(change.text("magic"), path):
+                continue
+            why = "loads-dropped-library: a shared object made in this run was opened, as a loader does it"
+        elif record.made(path) and _named_library(path):
+            why = "loads-dropped-library: what was called like a shared object was made, opened and removed"
+        else:
+            continue
+        disposition = NOTED
+        if change is not None:
+            rule = record.rules.programs.rule(path, path, change.text("h256"), original=False)
+            if rule is not None:
+                disposition, why = ALLOWED, f"contract: programs {rule}"
+        proofs = (*events, change) if change is not None else tuple(events)
+        findings.add(20, disposition, path, why, proofs, witnesses=("notify", "overlay") if change else ("notify",),
+                     actor=events[0])  # fmt: skip
+
+
+def _dropped(record: Record, path: str, change: Event) -> bool:
+    """Whether the content of a file is this run's, not what the client put there."""
+    if record.puts.get(path, "-") == change.text("h256"):
+        return False
+    return change.text("w") in ("created", "modified", "replaced")
+
+
+def _shared_object(magic: str, path: str) -> bool:
+    """Whether a file begins like an ELF shared object; a record that does not tell the type goes by the name."""
+    if not magic.startswith(catalogue.ELF_MAGIC) or not _is_hex(magic) or len(magic) % 2:
+        return False
+    head = bytes.fromhex(magic)
+    kind = head[catalogue.ELF_TYPE : catalogue.ELF_TYPE + 2]
+    if len(kind) < 2:
+        return _named_library(path)
+    return int.from_bytes(kind, "big" if head[catalogue.ELF_DATA] == 2 else "little") == catalogue.ELF_SHARED
+
+
+def _named_library(path: str) -> bool:
+    name = path.rpartition("/")[2]
+    return name.endswith(catalogue.LIBRARY_NAME) or f"{catalogue.LIBRARY_NAME}." in name
 
 
 def _probes(record: Record, findings: Findings) -> None:

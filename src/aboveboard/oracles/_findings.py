@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aboveboard.evidence.verdict import ALLOWED, ATTEMPT, EFFECT, FORBIDDEN, NOTED, Effect
-from aboveboard.oracles.catalogue import KIND
+from aboveboard.oracles.catalogue import KIND, STANDS_IN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -20,10 +20,11 @@ _ORDER = {FORBIDDEN: 0, NOTED: 1, ALLOWED: 2}
 
 
 class Findings:
-    """The effects found so far."""
+    """The effects found so far. Judges name the witnesses of tier U; below it, what stands in for them is named."""
 
-    def __init__(self, programs: dict[int, str]) -> None:
+    def __init__(self, programs: dict[int, str], tier: str = "U") -> None:
         self._programs = programs
+        self._stands_in = STANDS_IN.get(tier, {})
         self._found: dict[tuple[object, ...], Effect] = {}
         self._numbers: dict[tuple[object, ...], set[int]] = {}
         self._kept = {FORBIDDEN: 0, NOTED: 0, ALLOWED: 0}
@@ -45,6 +46,8 @@ class Findings:
     ) -> None:
         """Adds one effect; ``actor`` is the event that names the process when it is not the first proof."""
         proofs = tuple(events)
+        if self._stands_in:
+            witnesses = tuple(dict.fromkeys(self._stands_in.get(name, name) for name in witnesses))
         who = actor if actor is not None else (proofs[0] if proofs else None)
         command = who.command if who is not None else 0
         key = (kind, disposition, level, subject, command)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 #: Limits that a legitimate heavy task may reach too; reaching the others is abuse.
 _ABUSE = frozenset({"processes", "disk"})
-_RESOURCES = frozenset({"processes", "disk", "wall", "memory", "output", "payload"})
+_RESOURCES = frozenset({"processes", "disk", "wall", "memory", "output", "payload", "scan"})
 #: That many processes are worth a word.
 _MANY_PROCESSES = 1_000
 _MANY_OVERLONG = 100

@@ -133,6 +133,8 @@ class Record:
         self.escape_opens: dict[str, list[Event]] = {}
         self.observer: dict[str, list[Event]] = {}
         self.sources: set[str] = set()
+        #: Reads of what may be a library that this run made: what was written before, or is named like one.
+        self.read_back: dict[str, list[Event]] = {}
         self.listings: set[tuple[int, str]] = set()
         self.overlong = 0
         self.touches: dict[str, Touches] = {}
@@ -324,6 +326,11 @@ class Record:
             if reads or writes:
                 self._on_proc_open(path, event, writes=writes)
             return
+        if path.startswith("/memfd:"):
+            # Memory of the program's own, opened again through /proc: for reading, as a loader does it.
+            if reads and not writes and done:
+                self._read_back(path, event)
+            return
         if path.startswith("/sys/"):
             if path.startswith(catalogue.FINGERPRINT_PREFIXES) or (
                 path.startswith("/sys/class/net/") and path.endswith(catalogue.FINGERPRINT_SUFFIXES)
@@ -358,7 +365,17 @@ class Record:
             return
         if not reads and not writes:
             return
+        if (
+            not writes
+            and done
+            and (path in self.touches or (place != places.RUNTIME and catalogue.LIBRARY_NAME in path))
+        ):
+            self._read_back(path, event)
         self._on_file(path, place, event, reads=reads)
+
+    def _read_back(self, path: str, event: Event) -> None:
+        if path in self.read_back or len(self.read_back) < MAX_KEPT:
+            self._note("reads", self.read_back, path, event)
 
     def _on_file(self, path: str, place: str, event: Event, *, reads: bool) -> None:
         decoy = self._decoy_of(path, event)

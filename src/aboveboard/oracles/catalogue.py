@@ -220,7 +220,7 @@ KINDS: tuple[Kind, ...] = (
         "forbidden",
         "a template engine compiling its template",
         PARTLY,
-        "exec(), marshal and writable-executable memory inside a process are no traced system calls",
+        "exec(), marshal, mapping a file to be executed and writable-executable memory are no traced system calls",
     ),
     Kind(
         21,
@@ -352,11 +352,25 @@ REQUIRED: dict[str, dict[str, tuple[str, ...]]] = {
     "P": {
         READ: ("ptrace",),
         CHANGE: ("walk",),
-        TRANSMISSION: ("ptrace",),
+        TRANSMISSION: ("ptrace", "sink"),
         PROCESS: ("ptrace",),
         SECRET: ("canary",),
         ESCAPE: ("ptrace",),
     },
+}
+
+#: Witnesses of tier U that a lower tier has not, or has in a weaker form only. These classes are never complete there,
+#: which is no reason against "clean" for a contract that accepts the tier.
+LACKING: dict[str, dict[str, tuple[str, ...]]] = {
+    "N": {TRANSMISSION: ("packets",), PROCESS: ("pidns",)},
+    # What is opened or run can be another file than the one that was looked at.
+    "P": {READ: ("notify",), TRANSMISSION: ("packets",), PROCESS: ("pidns", "notify")},
+}
+
+#: What a witness of tier U is called where a lower tier has another in its place.
+STANDS_IN: dict[str, dict[str, str]] = {
+    "N": {"overlay": "walk", "pidns": "notify"},
+    "P": {"overlay": "walk", "pidns": "ptrace", "notify": "ptrace", "escape": "ptrace"},
 }
 
 #: Which events a witness contributes; with the witness switched off they are not looked at.
@@ -573,6 +587,14 @@ SCHEDULERS = frozenset({"at", "batch", "crontab", "systemd-run", "systemctl"})
 #: Errors of a call that was refused because of what it reached for. Other errors (nothing there, exists already, not
 #: empty ...) are the ordinary course of a program: looking for a file that is not there is no attempt at anything.
 BLOCKED = frozenset({"EACCES", "EPERM", "EROFS", "denied"})
+
+#: What the name of a shared library has in it: ``.so``, ``.so.1``, ``.cpython-311-x86_64-linux-gnu.so``.
+LIBRARY_NAME = ".so"
+#: First bytes of an ELF file in hex, and where its byte order and its type stand (elf(5)); type 3 is a shared object.
+ELF_MAGIC = "7f454c46"
+ELF_DATA = 5
+ELF_TYPE = 16
+ELF_SHARED = 3
 
 #: First four bytes of a Python bytecode file end in this (importlib, PEP 552).
 PYC_MAGIC_TAIL = "0d0a"

@@ -56,7 +56,7 @@ def judge(evidence: Evidence, contract: Contract, *, disabled: Collection[str] =
     chain = stream.report()
 
     state = assurance(record, disabled)
-    findings = Findings(record.image)
+    findings = Findings(record.image, state.tier)
     judge_files(record, findings, changes_seen=bool(state.classes[CHANGE].proven))
     judge_network(record, findings)
     judge_programs(record, findings)
@@ -128,7 +128,7 @@ def _ignored(off: Collection[str]) -> frozenset[str]:
 
 def _notes(record: Record, effects: tuple[Effect, ...]) -> tuple[str, ...]:
     notes = []
-    unattributed = sum(1 for effect in effects if effect.witnesses == ("overlay",))
+    unattributed = sum(1 for effect in effects if effect.witnesses in (("overlay",), ("walk",)))
     if unattributed:
         notes.append(f"{unattributed} changes of files are attributed to no process: the change witness alone saw them")
     unknown = sorted(kind for kind in record.types if kind not in _KNOWN)

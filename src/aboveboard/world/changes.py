@@ -33,6 +33,7 @@ Record = dict[str, object]
 """An event without its common fields: plain data for the log."""
 
 _CHUNK = 1 << 20
+_MAGIC = 20  # up to and with e_type of an ELF header, which tells a shared object from other code (elf(5))
 _SCAN_WHOLE = 256 << 10
 _SHORTEST_SEARCHED = 8  # no canary is as short as this, and most file names are
 _PATH_CHUNK = 4000
@@ -60,8 +61,9 @@ class WalkLimits:
     """Bounds of one walk.
 
     ``entries`` files and directories looked at; ``seconds`` of wall time; ``depth`` of directories below the root;
-    ``file_bytes`` and ``hash_bytes``: the largest file that is hashed, and the sum of all; ``scan_bytes`` of one file
-    searched for canaries; ``content_bytes``: the largest file handed to the content sink.
+    ``file_bytes`` and ``hash_bytes``: the largest file that is hashed, and the sum of all; ``scan_bytes`` searched for
+    canaries and ``scan_seconds`` of processor time for that, over all files; ``content_bytes``: the largest file handed
+    to the content sink.
     """
 
     entries: int = 250_000
@@ -69,7 +71,8 @@ class WalkLimits:
     depth: int = 4096
     file_bytes: int = 1 << 30
     hash_bytes: int = 8 << 30
-    scan_bytes: int = 64 << 20
+    scan_bytes: int = 256 << 20
+    scan_seconds: float = 10.0
     content_bytes: int = 1 << 20
 
 
@@ -127,6 +130,8 @@ class _Reader:
         self._deadline = time.monotonic() + limits.seconds
         self._entries = 0
         self._hashed = 0
+        self._scanned = 0
+        self._scan_time = 0.0
         self._noted: set[str] = set()
         self._linked: dict[tuple[tuple[int, int], bool], Item] = {}
 
@@ -165,6 +170,23 @@ class _Reader:
 
     def _out_of_time(self) -> None:
         self.limit("wall", f"reading the tree took more than {self.limits.seconds:g} s: the rest was not looked at")
+
+    def _may_scan(self, path: str) -> bool:
+        """Whether the budget of the search for canaries lasts; told once when it does not."""
+        limits = self.limits
+        if self._scanned < limits.scan_bytes and self._scan_time < limits.scan_seconds:
+            return True
+        spent = (
+            f"{limits.scan_bytes} bytes"
+            if self._scanned >= limits.scan_bytes
+            else f"{limits.scan_seconds:g} s of processor time"
+        )
+        if "scan" not in self._noted:
+            self._noted.add("scan")
+            told = "planted values were looked for in changed files for"
+            detail = f"{told} {spent}, hence not in all of {path[:1024]} and what follows it"
+            self.notes.append({"e": "limit", "what": "scan", "d": detail})
+        return False
 
     # --- reading ---
 
@@ -207,11 +229,11 @@ class _Reader:
             self.lost(path, e)
         if changed and self._scanner is not None:
             # Names, targets and attributes carry data as well as content does.
-            item.canaries += self._search(os.fsencode(name), "name")
+            item.canaries += self._search(os.fsencode(name), "name", path)
             if item.link:
-                item.canaries += self._search(os.fsencode(item.link), "link")
+                item.canaries += self._search(os.fsencode(item.link), "link", path)
             for value in item.attributes.values():
-                item.canaries += self._search(value, "xattr")
+                item.canaries += self._search(value, "xattr", path)
         return item
 
     def _read_file(
@@ -262,10 +284,10 @@ class _Reader:
         if item.size <= _SCAN_WHOLE:
             data = _read_all(fd, item.size)
             item.digest = hashlib.sha256(data).hexdigest()
-            item.magic = data[:16]
+            item.magic = data[:_MAGIC]
             self._hashed += len(data)
             if changed and data:
-                item.canaries += self._search(data, "content")
+                item.canaries += self._search(data, "content", path)
             if keep:
                 self._keep(item.digest, data)
             return
@@ -278,7 +300,7 @@ class _Reader:
             digest = hashlib.sha256()
             self._hashed += item.size
         stream = self._scanner.stream("content") if changed and self._scanner is not None else None
-        scanned = position = 0
+        position = 0
         kept: list[bytes] = []
         for start, data in _extents(fd, item.size):
             if time.monotonic() > self._deadline:
@@ -286,7 +308,7 @@ class _Reader:
                 digest = None
                 break
             if start == 0:
-                item.magic = data[:16]
+                item.magic = data[:_MAGIC]
             if digest is not None:
                 for zeros in _zeros(start - position):
                     digest.update(zeros)
@@ -294,15 +316,18 @@ class _Reader:
             if keep:
                 kept += [*_zeros(start - position), data]
             position = start + len(data)
-            if stream is not None and scanned < limits.scan_bytes:
+            searching = stream is not None and self._may_scan(path)
+            if stream is not None and searching:
+                began = time.thread_time()
                 stream.feed(data)
-                scanned += len(data)
+                self._scan_time += time.thread_time() - began
+                self._scanned += len(data)
             elif digest is None:
                 break
         if stream is not None:
-            if scanned >= limits.scan_bytes:
-                self.limit("payload", f"{path[:1024]}: only its first {limits.scan_bytes} bytes were searched")
+            began = time.thread_time()
             item.canaries += [hit.to_dict() for hit in stream.close()]
+            self._scan_time += time.thread_time() - began
         if digest is not None:
             for zeros in _zeros(item.size - position):
                 digest.update(zeros)
@@ -317,10 +342,14 @@ class _Reader:
             except OSError as e:
                 self.limit("disk", f"the content of changed files could not be kept: {e.strerror}")
 
-    def _search(self, data: bytes, at: str) -> list[dict[str, str]]:
-        if self._scanner is None or len(data) < _SHORTEST_SEARCHED:
+    def _search(self, data: bytes, at: str, path: str) -> list[dict[str, str]]:
+        if self._scanner is None or len(data) < _SHORTEST_SEARCHED or not self._may_scan(path):
             return []
-        return [hit.to_dict() for hit in self._scanner.scan(data, at)]
+        began = time.thread_time()
+        hits = self._scanner.scan(data, at)
+        self._scan_time += time.thread_time() - began
+        self._scanned += len(data)
+        return [hit.to_dict() for hit in hits]
 
 
 def _open(name: str, flags: int, directory: int) -> int:
