@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from aboveboard.contract import Contract
 from aboveboard.errors import EnvironmentProblem, UsageError
 from aboveboard.world import Limits, Mount, Service, World
 
@@ -440,3 +441,9 @@ def test_block_mode_needs_a_contract() -> None:
 def test_an_unknown_witness_cannot_be_switched_off() -> None:
     with pytest.raises(UsageError, match="unknown witness 'nobody'"):
         World(disable=frozenset({"nobody"}))
+
+
+@pytest.mark.parametrize("mode", ["blok", "Block", "", None])
+def test_a_misspelled_mode_is_refused_and_does_not_switch_blocking_off(mode: str) -> None:
+    with pytest.raises(UsageError, match="unknown mode"):
+        World(mode=mode, contract=Contract())  # type: ignore[arg-type]

@@ -60,8 +60,21 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: error: {printable(message)}\n  Next: {self.prog} --help\n")
 
 
+def _occupy_standard_descriptors() -> None:
+    """A caller may have closed 0, 1 or 2 (``cmd <&-``): a socket of ours that took the number would be given out."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(fd, True)
+    os.close(fd)
+    for name, number in (("stdout", 1), ("stderr", 2)):
+        if getattr(sys, name) is None:
+            stream = open(number, "w", encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
+            setattr(sys, name, stream)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command line (``sys.argv`` by default) and returns its exit code; never raises."""
+    if argv is None:
+        _occupy_standard_descriptors()
     words = list(sys.argv[1:] if argv is None else argv)
     if argv is None and words[:1] == ["trace"]:  # a process of one command and one world: fork it, spare an interpreter
         from aboveboard.world.spawner import SPAWNER

@@ -224,6 +224,11 @@ class World:
         candidate: Sequence[str] = (),
         intercept_tls: bool = True,
     ) -> None:
+        if mode not in ("observe", "block"):  # a slip of the pen must not switch blocking off
+            raise UsageError(f"unknown mode {mode!r}", advice="modes: observe, block")
+        for mount in mounts:
+            if mount.mode not in ("cow", "ro"):
+                raise UsageError(f"unknown mode {mount.mode!r} of the mount {mount.target}", advice="modes: cow, ro")
         if mode == "block" and contract is None:
             raise UsageError(
                 "block mode needs a contract", advice="give contract=Contract.load(FILE), or mode='observe'"
